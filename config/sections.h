@@ -1,0 +1,170 @@
+/* The sections of the configuration as structs. Each member is a row in options.tbl.h or named.tbl.h, which say what
+ * it means; a member without a row, or of another type than its row, does not compile. Choices are enums in the
+ * order of their words in the table. */
+#ifndef HOLDFAST_CONFIG_SECTIONS_H
+#define HOLDFAST_CONFIG_SECTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct config_postgres {
+    const char *dsn;
+    const char *schema;
+    const char *role_prefix;
+    int64_t connect_timeout_ms;
+    int64_t call_timeout_ms;
+    bool pooler;
+};
+
+enum config_on_failure { REDIS_BYPASS, REDIS_HOLD };
+struct config_redis {
+    const char *url; /* "" : no pre-filter */
+    enum config_on_failure on_failure;
+    int64_t timeout_ms;
+    int64_t key_ttl_ms;
+    const char *prefix;
+};
+
+struct config_topics {
+    const char *prefix;
+    int64_t partitions;
+    int64_t replication_factor;
+    int64_t min_insync_replicas;
+    int64_t results_retention_ms;
+};
+
+struct config_pod {
+    const char *name; /* never empty: host-pid when not set */
+    bool development;
+};
+
+struct config_lease {
+    int64_t ttl_ms;
+    int64_t heartbeat_ms;
+    int64_t heartbeat_timeout_ms;
+};
+
+struct config_pool {
+    bool enabled;
+    int64_t workers;
+    int64_t queue;
+    int64_t max_running;
+    int64_t grace_ms;
+    int64_t batch;
+};
+
+struct config_ingest {
+    bool enabled;
+    int64_t max_due;
+    int64_t batch;
+    const char *control_topic;
+    const char *tenants;
+    const char *group;
+};
+
+struct config_sweep {
+    bool enabled;
+    int64_t interval_ms;
+    int64_t ttl_ms;
+    int64_t batch;
+};
+
+struct config_dispatch {
+    bool enabled;
+    int64_t max_in_flight;
+    int64_t claim_ttl_ms;
+    int64_t batch;
+    int64_t interval_ms;
+    int64_t retry_ms;
+    int64_t retry_max_ms;
+    const char *group;
+};
+
+enum config_relay_mode { RELAY_EXACTLY_ONCE, RELAY_AT_LEAST_ONCE };
+struct config_relay {
+    bool enabled;
+    enum config_relay_mode mode;
+    int64_t lanes;
+    int64_t batch;
+    int64_t shard_ttl_ms;
+    int64_t interval_ms;
+    int64_t transaction_timeout_ms;
+};
+
+struct config_admin {
+    const char *listen; /* host:port, "" : none */
+    const char *token;
+};
+
+enum config_log_level { CONFIG_LOG_DEBUG, CONFIG_LOG_INFO, CONFIG_LOG_WARN, CONFIG_LOG_ERROR };
+struct config_log {
+    enum config_log_level level; /* same order as enum log_level */
+    const char *file;
+};
+
+enum config_failover_mode { FAILOVER_ASYNC, FAILOVER_STRICT };
+struct config_failover {
+    enum config_failover_mode mode;
+    const char *fencing;
+};
+
+enum config_encoding { ENCODING_JSON, ENCODING_MSGPACK };
+struct config_results {
+    enum config_encoding encoding;
+};
+
+/* [tool.NAME] */
+enum config_tool_kind { TOOL_HTTP, TOOL_MCP, TOOL_EXEC };
+enum config_method { METHOD_POST, METHOD_PUT, METHOD_PATCH, METHOD_DELETE };
+enum config_capability { CAPABILITY_NONE, CAPABILITY_IDEMPOTENCY_KEY, CAPABILITY_DETERMINISTIC_ID, CAPABILITY_QUERY };
+enum config_key_scope { KEY_SCOPE_RUN, KEY_SCOPE_SUBMISSION };
+enum config_on_cancel { ON_CANCEL_FINISH, ON_CANCEL_REMOTE_CANCEL, ON_CANCEL_COMPENSATE };
+
+struct config_header {
+    const char *name;
+    const char *value;
+};
+struct config_statuses {
+    uint64_t bits[16];
+};
+struct config_tool {
+    const char *name;
+    enum config_tool_kind kind;
+    const char *url;
+    enum config_method method;
+    const struct config_header *headers; /* header.X = … */
+    size_t n_headers;
+    const char *credential_env;
+    const char *credential_file;
+    const char *credential_header;
+    const char *credential_prefix;
+    const char *credential; /* what credential_env or credential_file held, "" : none. Secret */
+    enum config_capability capability;
+    int64_t retention_ms;
+    enum config_key_scope key_scope;
+    const char *idempotency_header;
+    bool key_quoted;
+    int64_t timeout_ms;
+    int64_t connect_timeout_ms;
+    int64_t max_response_bytes;
+    struct config_statuses final_statuses;
+    struct config_statuses not_acted_statuses;
+    int64_t max_in_flight;
+    enum config_on_cancel on_cancel;
+    bool allow_private;
+};
+
+/* [handler.NAME] */
+enum config_handler_kind { HANDLER_PLAN, HANDLER_EXEC, HANDLER_HTTP, HANDLER_PLUGIN };
+struct config_handler {
+    const char *name;
+    enum config_handler_kind kind;
+    const char *command;
+    int64_t processes;
+    int64_t timeout_ms;
+    int64_t retry_ms;
+    int64_t retry_max_ms;
+};
+
+#endif
