@@ -52,7 +52,9 @@ def as_json(word):
 @verb("config")
 def config(world, words, _limit):
     """config SECTION.NAME = VALUE"""
-    section, _, name = words[0].text.rpartition(".")
+    section, _, name = words[0].text.partition(".")
+    if section in ("tool", "handler"):   # their second word is a name
+        section, _, name = words[0].text.rpartition(".")
     if words[1] != "=":
         raise SceneError(grammar("config"))
     world.set(section, name, " ".join(w.text for w in words[2:]))
@@ -451,13 +453,13 @@ def race(world, words, limit):
 
 @verb("redis")
 def redis(world, words, _limit):
-    """redis down|up|flush"""
+    """redis down|up|pause|resume"""
     world.services.redis(world, words[0].text)
 
 
 @verb("postgres")
 def postgres(world, words, _limit):
-    """postgres down|up   (the server all scenes share: only for scenes that run alone)"""
+    """postgres down|up|pause|resume   (the server all scenes share: only for scenes that run alone)"""
     world.services.postgres(words[0].text)
 
 

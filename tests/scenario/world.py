@@ -118,7 +118,7 @@ class Session:
         self.name, self.answers, self.lock = name, [], threading.Lock()
         self.sent = 0
         self.process = subprocess.Popen(
-            [world.psql, "-X", "-q", "-A", "-t", f"{dsn} application_name=scene_{name}"],
+            [world.psql, "-X", "-q", "-A", "-t", dsn], env=dict(os.environ, PGAPPNAME=f"scene_{name}"),
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, bufsize=1)
         threading.Thread(target=self._read, daemon=True).start()
 
