@@ -66,7 +66,7 @@ CREATE TABLE @schema@.run_data (
     labels      jsonb,
     traceparent text,
     tracestate  text
-);
+) WITH (fillfactor = 80); -- output or failure is written once
 
 CREATE TABLE @schema@.worker_leases (
     run_id     uuid        PRIMARY KEY REFERENCES @schema@.agent_runs (run_id),
@@ -119,10 +119,15 @@ CREATE INDEX tool_operations_prepared_idx ON @schema@.tool_operations (tool_name
 CREATE INDEX tool_operations_dispatching_idx ON @schema@.tool_operations (dispatch_until) WHERE status = 'dispatching';
 CREATE INDEX tool_operations_unknown_idx ON @schema@.tool_operations (tool_name, not_before) WHERE status = 'unknown';
 
+-- Has an earlier effect been compensated? Asked when a retried run adopts.
+CREATE INDEX tool_operations_compensates_idx ON @schema@.tool_operations (compensates) WHERE compensates IS NOT NULL;
+
 -- One row a request key: what the first delivery was answered is what every later one is answered.
 CREATE TABLE @schema@.requests (
     tenant_id     text        NOT NULL,
-    request_key   text        NOT NULL, -- 'r:<request_id>' of a producer, or the record's own 'kafka:…' (a space producers cannot write)
+    -- 'r:<request_id>' of a producer, or the record's own 'kafka:…' (a space producers cannot write). A record that
+    -- repeats somebody else's request_id is remembered as 'd:<source>', so that its redelivery emits nothing.
+    request_key   text        NOT NULL,
     verb          text        NOT NULL CHECK (verb IN ('submit', 'cancel', 'retry', 'signal')),
     digest        text        NOT NULL,
     source        text,                 -- topic/partition/offset/timestamp, or 'cli:<who>'
@@ -135,8 +140,9 @@ CREATE TABLE @schema@.requests (
     requested_by  text,
     created_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (tenant_id, request_key)
-);
+) WITH (fillfactor = 90);
 CREATE INDEX requests_waiting_idx ON @schema@.requests (tenant_id, task_id) WHERE outcome = 'waiting';
+CREATE INDEX requests_grace_idx ON @schema@.requests (waiting_until) WHERE outcome = 'waiting';
 
 -- What may be claimed now, and nothing else. Written only under the run's lock.
 CREATE TABLE @schema@.ready (
@@ -145,7 +151,8 @@ CREATE TABLE @schema@.ready (
     priority integer NOT NULL,
     since    timestamptz NOT NULL
 );
-CREATE INDEX ready_order_idx ON @schema@.ready (priority DESC, since, run_id);
+-- A claim reads each handler's front; handlers that no pod serves must not stand in the way of those behind them.
+CREATE INDEX ready_order_idx ON @schema@.ready (handler, priority DESC, since, run_id);
 
 -- A parked run that has a time (wait, back-off, not_before or deadline). Written only under the run's lock.
 CREATE TABLE @schema@.timers (
@@ -308,7 +315,7 @@ CREATE TABLE @schema@.run_transition (
     from_status text NOT NULL,
     verb        text NOT NULL,
     to_status   text NOT NULL,
-    authority   text NOT NULL, -- holder, control, acquire
+    authority   text NOT NULL, -- acquire, holder, control
     PRIMARY KEY (from_status, verb, to_status)
 );
 CREATE TABLE @schema@.operation_transition (
