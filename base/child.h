@@ -1,8 +1,9 @@
 /* Child processes with a pipe to their standard input and one from their standard output; standard error is the
  * caller's. The child gets its own process group, default signals and no other open file of ours.
  *
- * Thread: one at a time per child; spawn from any. A child that was spawned must be reaped. It dies with the thread's
- * process (PR_SET_PDEATHSIG), so a killed pod leaves no handlers behind. */
+ * Thread: one at a time per child; spawn from any. A child that was spawned must be reaped. It is killed when the
+ * thread that spawned it ends (PR_SET_PDEATHSIG speaks of threads), so a killed pod leaves no handlers behind: spawn from
+ * a thread that lives as long as its children. */
 #ifndef HOLDFAST_BASE_CHILD_H
 #define HOLDFAST_BASE_CHILD_H
 

@@ -7,7 +7,8 @@
  *   <name>.stop   writes .reached, then SIGSTOP to itself (once: the file is removed first)
  *   <name>.die    writes .reached, then SIGKILL to itself (once: the file is removed first)
  * The once-files are taken by rename, so of several processes exactly one obeys. A file called <name>@<pod>.hold (and
- * so on) speaks only to the pod of that name (stop_point_pod). Without the variable the cost is one load. */
+ * so on) speaks only to the pod of that name (stop_point_pod). Without the variable the cost is one
+ * getenv. */
 #ifndef HOLDFAST_BASE_STOP_POINT_H
 #define HOLDFAST_BASE_STOP_POINT_H
 
