@@ -15,7 +15,7 @@ BEGIN
     IF coalesce(cardinality(p_types), 0) = 0 THEN
         RETURN;
     END IF;
-    SELECT c.shards, @schema@.server_timeline() INTO v_shards, v_timeline FROM @schema@.control c WHERE c.only;
+    SELECT c.shards, @schema@.server_timeline() INTO v_shards, v_timeline FROM @schema@.control c;
     INSERT INTO @schema@.outbox_events (seq, event_id, shard, tenant_id, task_id, run_id, type, epoch, revision,
                                         timeline, at, body, traceparent, tracestate)
     SELECT nextval('@schema@.outbox_seq'), gen_random_uuid(), @schema@.shard_of(e.tenant_id, e.task_id, v_shards),

@@ -289,7 +289,7 @@ CREATE TABLE @schema@.registry (
 
 -- One row: ceilings, gate, the database's known identity, versions.
 CREATE TABLE @schema@.control (
-    only              boolean PRIMARY KEY DEFAULT true CHECK (only),
+    the_one           boolean PRIMARY KEY DEFAULT true CHECK (the_one),
     max_lease_ttl_ms  bigint  NOT NULL DEFAULT 600000,
     max_claim_ttl_ms  bigint  NOT NULL DEFAULT 600000,
     max_service_ttl_ms bigint NOT NULL DEFAULT 2000,
