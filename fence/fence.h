@@ -47,6 +47,8 @@ MUST_CHECK enum outcome fence_connect(struct fence *f, int64_t timeout_us);
 /* Ends a wait of fence_connect() and of the retry budget, now and later (the pod stops). Thread: any. */
 void fence_interrupt(struct fence *f);
 
+bool fence_is_connected(const struct fence *f);
+
 /* The words of the last error of this lane; empty when there was none. Valid until the next call. */
 const char *fence_error(const struct fence *f);
 
@@ -101,6 +103,7 @@ struct fence_cancel_result {
     struct span first_outcome;
     struct uuid run_id;
     struct span status;
+    struct db_texts detached; /* operations that go on after the run's end */
 };
 MUST_CHECK enum outcome fence_cancel(struct fence *f, const struct fence_cancel_item *items, size_t n,
                                      struct arena *arena, struct fence_cancel_result **ret_results);
@@ -123,6 +126,7 @@ struct fence_retry_result {
     struct uuid run_id;
     bool due;
     int64_t epoch;
+    struct db_texts unsettled; /* what stands in the way, when the outcome is unsettled_operations */
 };
 MUST_CHECK enum outcome fence_retry(struct fence *f, const struct fence_retry_item *items, size_t n,
                                     struct arena *arena, struct fence_retry_result **ret_results);
@@ -148,8 +152,8 @@ struct fence_acquired {
     struct span traceparent, tracestate;
 };
 struct fence_session {
-    struct span owner;          /* pod name and token: one execution session */
-    struct uuid token;          /* the same when the call is repeated after UNKNOWN */
+    struct span owner;           /* pod name and token: one execution session */
+    struct uuid token;           /* the same when the call is repeated after UNKNOWN */
     int64_t ttl_ms;
     const struct span *handlers; /* that this pod serves */
     size_t handler_n;
@@ -255,7 +259,7 @@ struct fence_commit_result {
     bool due;                    /* the run was released, or its wait is already met */
     struct span woke_reason;
     struct span detail;
-    struct span adopted;         /* text form of the array of operations answered from an earlier run */
+    struct db_texts adopted;     /* operations answered from an earlier run: not to be sent */
 };
 /* At most one item per run. */
 MUST_CHECK enum outcome fence_commit(struct fence *f, const struct fence_commit_batch *batch, struct arena *arena,
@@ -277,14 +281,12 @@ MUST_CHECK enum outcome fence_service_release(struct fence *f, struct span name,
 struct fence_sweep {
     enum outcome outcome;
     int32_t leases_expired, timers_due, deadlines, exhausted, claims_expired, requests_missing, tokens_pruned;
-    struct span due;          /* text form of uuid[]: fence_uuids() reads it */
+    struct db_uuids due;
     struct json_span missing; /* array of records whose task never came: to be dead-lettered */
 };
 /* Holder of the service lease "sweep" only. */
 MUST_CHECK enum outcome fence_sweep(struct fence *f, struct span owner, int64_t epoch, int32_t limit,
                                     struct arena *arena, struct fence_sweep *ret);
-/* Reads PostgreSQL's text form of uuid[] ("{…,…}"). */
-MUST_CHECK bool fence_uuids(struct span array, struct arena *arena, struct uuid **ret, size_t *ret_n);
 
 struct fence_declaration {
     struct span kind; /* "handler" or "tool" */
@@ -295,10 +297,11 @@ struct fence_declaration {
 MUST_CHECK enum outcome fence_register(struct fence *f, struct span pod, const struct fence_declaration *items,
                                        size_t n, struct arena *arena);
 struct fence_known {
-    struct span name;
+    struct span name, digest;
+    struct json_span declaration;
     struct db_time seen_at;
 };
-/* The names that any pod ever declared. */
+/* What any pod ever declared under that kind. */
 MUST_CHECK enum outcome fence_known(struct fence *f, struct span kind, struct arena *arena,
                                     struct fence_known **ret, size_t *ret_n);
 

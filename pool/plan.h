@@ -18,7 +18,7 @@
 #include "base/arena.h"
 #include "base/check.h"
 #include "base/span.h"
-#include "schemas/db.h"
+#include "base/uuid.h"
 
 enum { PLAN_STEPS_MAX = 1000 };
 
@@ -36,11 +36,16 @@ struct plan_names {
 MUST_CHECK bool plan_check(struct span input, const struct plan_names *tools, struct arena *arena,
                            struct plan_fault *ret_fault);
 
+/* The same for an input that is parsed already. */
+struct json_value;
+MUST_CHECK bool plan_check_value(const struct json_value *input, const struct plan_names *tools, struct arena *arena,
+                                 struct plan_fault *ret_fault);
+
 /* A tool as this pod declares it: what is stored with an operation and decides about it. */
 struct plan_tool {
     struct span name;
     struct span capability;
-    struct json_span declaration;
+    struct span declaration; /* JSON */
     bool submission_key; /* key_scope = submission: the remote sees the chain's key */
 };
 
@@ -60,6 +65,7 @@ enum plan_next {
     PLAN_WAIT,      /* register the intents (may be none), park until the wait is met */
     PLAN_SUCCEEDED, /* result is the output */
     PLAN_FAILED,    /* result is the failure */
+    PLAN_UNABLE,    /* this pod does not declare a tool it needs: the attempt fails, another may do; result says so */
 };
 struct plan_decision {
     enum plan_next next;
@@ -71,7 +77,7 @@ struct plan_decision {
     struct span result; /* JSON */
 };
 
-/* Thread: worker. Always gives a decision: a plan that cannot go on fails its run and names the place. */
+/* Always gives a decision: a plan that cannot go on fails its run and names the place, once nothing is in flight. */
 void plan_evaluate(const struct plan_run *run, const struct plan_tool *tools, size_t tool_n, struct arena *arena,
                    struct plan_decision *ret);
 

@@ -2,8 +2,8 @@
  *
  * Purpose    Takes records from Kafka and makes them durable; takes leases, starts handlers, commits their decisions
  *            in groups, renews what is held, sweeps what was left behind. What it commits, outbox carries out.
- * Ownership  The pool owns its threads, lanes, queues, sessions and child processes. The configuration is borrowed
- *            and must outlive it.
+ * Ownership  The pool owns its threads, lanes, queues, sessions and child processes. Configuration and broker are
+ *            borrowed and must outlive it.
  * Threads    ingest, wakeups, submit, acquire, worker x N, commit x 2, heart, sweep, exec. pool_start() and
  *            pool_stop() are called by main; the rest by any thread.
  * Errors     pool_start() refuses what can never work (configuration, drift between program and database). A
@@ -19,12 +19,13 @@
 #include "base/check.h"
 #include "base/outcome.h"
 #include "base/text.h"
+#include "broker/broker.h"
 #include "config/config.h"
 
 struct pool;
 
 /* Starts all threads and returns at once; connections are made by the threads. */
-MUST_CHECK enum outcome pool_start(const struct config *cfg, struct pool **ret);
+MUST_CHECK enum outcome pool_start(const struct config *cfg, struct broker *broker, struct pool **ret);
 
 /* Graceful end: stops consuming, lets handlers finish within `grace_ms`, tells the rest to stop, hands their runs
  * back (release, so that others take them at once), flushes hints, stores offsets, leaves the groups. Returns when
