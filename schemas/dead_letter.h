@@ -8,18 +8,18 @@
 
 /*
  * A dead letter is the record unchanged (key, value, its headers) with headers behind them that say
- * why. A value too large for the broker is replaced by a reference to its origin. Threads: any.
+ * why. A value too large for the broker is left out: its size and digest are told, and its origin
+ * is where it can be read. Threads: any.
  */
 
-#define DEAD_LETTER_TOPIC "holdfast_original_topic"
-#define DEAD_LETTER_PARTITION "holdfast_original_partition"
-#define DEAD_LETTER_OFFSET "holdfast_original_offset"
-#define DEAD_LETTER_TIMESTAMP "holdfast_original_timestamp"
-#define DEAD_LETTER_REASON "holdfast_reason"
-#define DEAD_LETTER_DETAIL "holdfast_detail"
-#define DEAD_LETTER_TRIED "holdfast_tried"
-#define DEAD_LETTER_OMITTED                                                                        \
-    "holdfast_omitted" /* bytes and digest of a value that is not in the letter */
+#define DEAD_LETTER_TOPIC "original_topic"
+#define DEAD_LETTER_PARTITION "original_partition"
+#define DEAD_LETTER_OFFSET "original_offset"
+#define DEAD_LETTER_TIMESTAMP "original_timestamp"
+#define DEAD_LETTER_REASON "reason"
+#define DEAD_LETTER_DETAIL "detail"
+#define DEAD_LETTER_TRIED "tried"
+#define DEAD_LETTER_OMITTED "omitted" /* bytes and digest of a value that is not in the letter */
 
 struct dead_letter {
     struct span key;

@@ -54,6 +54,10 @@ struct json_error {
 MUST_CHECK bool json_parse(struct span text, const struct json_limits *limits, struct arena *arena,
                            const struct json_value **ret, struct json_error *ret_error);
 
+/* The same rules for a value that was built here or came from elsewhere. */
+MUST_CHECK bool json_check(const struct json_value *v, const struct json_limits *limits,
+                           struct arena *arena, struct json_error *ret_error);
+
 /* ---- reading: a NULL value answers like JSON null, so that look-ups may be chained ---- */
 
 enum json_kind json_kind(const struct json_value *v);
@@ -101,9 +105,6 @@ struct json_iter {
 struct json_iter json_iter(const struct json_value *v);
 bool json_next(struct json_iter *it);
 
-/* Same content: numbers by value, members in any order. */
-bool json_equal(const struct json_value *a, const struct json_value *b);
-
 /* The text without blanks, members in their order; ends in NUL. For digests use schemas/canon.h. */
 struct span json_write(const struct json_value *v, struct arena *arena);
 
@@ -121,6 +122,8 @@ struct json_node *json_new_text(struct json_builder *b,
                                 struct span v); /* UTF-8; the null span makes null */
 struct json_node *json_new_copy(struct json_builder *b,
                                 const struct json_value *v); /* deep; NULL makes null */
+/* As json_new_text, but the text is not copied: it outlives the builder's use. */
+struct json_node *json_new_text_borrowed(struct json_builder *b, struct span v);
 /* Text that is JSON already (out of the database), written as it stands; such a tree can be
  * written, not sealed. */
 struct json_node *json_new_raw(struct json_builder *b, struct span json);

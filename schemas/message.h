@@ -45,6 +45,7 @@ struct message_limits {
 #define MESSAGE_MAX_TENANT 64
 #define MESSAGE_MAX_STEP 64
 #define MESSAGE_MAX_HANDLER 64
+#define MESSAGE_MAX_SIGNAL_NAME 64
 #define MESSAGE_MAX_TASK 200
 #define MESSAGE_MAX_REQUEST 200
 #define MESSAGE_MAX_BY 200
@@ -70,7 +71,8 @@ struct message {
 
     struct span request_key; /* "r:<request_id>" or
                                 "kafka:<cluster>/<topic>/<partition>/<offset>/<timestamp ms>" */
-    bool own_key;            /* the producer gave it */
+    struct span request_id;  /* the producer's; the null span: none */
+    bool own_key;            /* request_key is the producer's */
     struct span digest;      /* over the canonical record, defaults filled in; see below */
     struct span source;      /* "<topic>/<partition>/<offset>/<timestamp ms>" */
     struct span by;

@@ -42,6 +42,7 @@ struct result_options {
 };
 
 #define RESULT_MAX_HEADERS 16
+#define RESULT_SCHEMA_URN "urn:holdfast:schema:result:" /* ce_dataschema: this, the type, ":1" */
 
 /* In the arena; values end in NUL. */
 struct result {
