@@ -294,8 +294,9 @@ CREATE TABLE @schema@.control (
     max_claim_ttl_ms  bigint  NOT NULL DEFAULT 600000,
     max_service_ttl_ms bigint NOT NULL DEFAULT 2000,
     max_batch         integer NOT NULL DEFAULT 1000,
-    max_body_bytes    integer NOT NULL DEFAULT 900000,
-    max_event_bytes   integer NOT NULL DEFAULT 900000,
+    max_body_bytes    integer NOT NULL DEFAULT 900000,   -- of a checkpoint, a request, a result
+    max_output_bytes  integer NOT NULL DEFAULT 16777216, -- of input and output; what Kafka cannot take is published without its body
+    max_event_bytes   integer NOT NULL DEFAULT 900000,   -- of a step's own event
     shards            integer NOT NULL DEFAULT 8 CHECK (shards BETWEEN 1 AND 256),
     control_grace_ms  bigint  NOT NULL DEFAULT 60000,
     token_keep_ms     bigint  NOT NULL DEFAULT 900000,
@@ -308,6 +309,17 @@ CREATE TABLE @schema@.control (
     timeline          bigint  NOT NULL,
     schema_version    integer NOT NULL,
     oldest_interface  integer NOT NULL DEFAULT 1
+);
+
+-- Who closed and opened the gate, why, and what opening it did. Append-only.
+CREATE TABLE @schema@.gate_log (
+    log_id  bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    act     text  NOT NULL CHECK (act IN ('close', 'open')),
+    by_whom text  NOT NULL,
+    login   text  NOT NULL,
+    reason  text  NOT NULL,
+    detail  jsonb NOT NULL DEFAULT '{}'::jsonb
 );
 
 -- The state machines, once. A trigger refuses what is not here; diagrams in docs/ are printed from here.
