@@ -128,8 +128,9 @@ static int write_decimal(const struct decimal *d, char *out, size_t size)
 size_t canon_number(double v, char ret[CANON_NUMBER_SIZE])
 {
     CHECK(isfinite(v));
-    if (v == floor(v) && fabs(v) <= (double)JSON_SAFE_INTEGER) /* also turns -0 into 0 */
-        return (size_t)snprintf(ret, CANON_NUMBER_SIZE, "%lld", (long long)v);
+    int64_t whole;
+    if (json_whole(v, &whole)) /* also turns -0 into 0 */
+        return (size_t)snprintf(ret, CANON_NUMBER_SIZE, "%lld", (long long)whole);
     struct decimal d = decimal_of(fabs(v));
     size_t sign = v < 0 ? 1 : 0;
     ret[0] = '-';

@@ -107,7 +107,7 @@ static bool check_number(const struct checker *c, yyjson_val *v, const struct js
     if (yyjson_is_uint(v))
         fits = yyjson_get_uint(v) <= (uint64_t)JSON_SAFE_INTEGER;
     else if (yyjson_is_sint(v))
-        fits = yyjson_get_sint(v) >= -JSON_SAFE_INTEGER;
+        fits = yyjson_get_sint(v) >= -JSON_SAFE_INTEGER && yyjson_get_sint(v) <= JSON_SAFE_INTEGER;
     else if (yyjson_is_real(v)) {
         double d = yyjson_get_real(v);
         if (!isfinite(d))
@@ -327,11 +327,7 @@ bool json_integer(const struct json_value *v, int64_t *ret)
 {
     if (!yyjson_is_num(val(v)))
         return false;
-    double d = yyjson_get_num(val(v));
-    if (d != floor(d) || fabs(d) > (double)JSON_SAFE_INTEGER)
-        return false;
-    *ret = (int64_t)d;
-    return true;
+    return json_whole(yyjson_get_num(val(v)), ret);
 }
 
 size_t json_count(const struct json_value *v)
@@ -366,11 +362,15 @@ const struct json_value *json_pointer(const struct json_value *v, struct span po
         return v;
     yyjson_ptr_err err;
     yyjson_val *target = yyjson_ptr_getx(val(v), pointer.p, pointer.n, &err);
-    if (target != NULL)
+    if (target == NULL) {
+        /* The library points at or into the token that leads nowhere; its slash is not found
+         * either. */
+        size_t at = err.pos;
+        while (at > 0 && pointer.p[at - 1] != '/')
+            at--;
+        *found = at > 0 ? at - 1 : 0;
+    } else
         *found = pointer.n;
-    else /* the library says where the token that leads nowhere stands; its slash is not found
-            either */
-        *found = err.pos > 0 && pointer.p[err.pos - 1] == '/' ? err.pos - 1 : err.pos;
     return value(target);
 }
 
@@ -494,8 +494,9 @@ struct json_node *json_new_integer(struct json_builder *b, int64_t v)
 struct json_node *json_new_number(struct json_builder *b, double v)
 {
     CHECK(isfinite(v));
-    if (v == floor(v) && fabs(v) <= (double)JSON_SAFE_INTEGER)
-        return json_new_integer(b, (int64_t)v);
+    int64_t whole;
+    if (json_whole(v, &whole))
+        return json_new_integer(b, whole);
     return node(yyjson_mut_real(doc_of(b), v));
 }
 

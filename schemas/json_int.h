@@ -26,6 +26,15 @@ static inline int json_depth_limit(const struct json_limits *limits)
     return depth > 0 && depth < JSON_MAX_DEPTH ? depth : JSON_MAX_DEPTH;
 }
 
+/* True and *ret set if d is a whole number within +-(2^53 - 1); -0 counts as 0. */
+static inline bool json_whole(double d, int64_t *ret)
+{
+    if (!(d >= -(double)JSON_SAFE_INTEGER && d <= (double)JSON_SAFE_INTEGER))
+        return false;
+    *ret = (int64_t)d;
+    return (double)*ret == d;
+}
+
 /* The shortest decimal that reads back as d, in some JSON spelling; returns its length. */
 size_t json_shortest_double(double d, char *buf, size_t size);
 

@@ -313,7 +313,7 @@ static int unpack_on_str(struct json_builder **b, const char *base, const char *
                          struct part *o)
 {
     (void)base;
-    struct span text = {p, n};
+    struct span text = {n > 0 ? p : "", n}; /* the parser gives no address with an empty text */
     *o = (struct part){text, json_new_text_borrowed(*b, text)};
     return 0;
 }
