@@ -1,12 +1,13 @@
-/* Descriptor rows of a database call: which member of which struct is which parameter or column. The kind comes from
- * the member's C type; a member of another type does not compile.
+/* Descriptor rows of a database call: which member of which struct is which parameter or column.
+ * The kind comes from the member's C type; a member of another type does not compile.
  *
- *   bool              boolean          int32_t       integer           int64_t   bigint      double  double precision
- *   struct uuid       uuid             struct uuid_opt  uuid or NULL   struct db_int  bigint or NULL
- *   struct db_int32   integer or NULL  struct db_bool   boolean or NULL
- *   struct span       text, p == NULL is NULL           struct json_span  jsonb, p == NULL is NULL
- *   struct db_time    timestamptz      enum outcome  text that is a word of the outcome table (columns only)
- *   struct db_texts   text[]           struct db_uuids  uuid[]         struct db_ints  bigint[]     (not in items)
+ *   bool              boolean          int32_t       integer           int64_t   bigint      double
+ * double precision struct uuid       uuid             struct uuid_opt  uuid or NULL   struct db_int
+ * bigint or NULL struct db_int32   integer or NULL  struct db_bool   boolean or NULL struct span
+ * text, p == NULL is NULL           struct json_span  jsonb, p == NULL is NULL struct db_time
+ * timestamptz      enum outcome  text that is a word of the outcome table (columns only) struct
+ * db_texts   text[]           struct db_uuids  uuid[]         struct db_ints  bigint[]     (not in
+ * items)
  *
  * A NULL column reads as zero where the type has no place for NULL. */
 #ifndef HOLDFAST_SCHEMAS_DB_ROW_H

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Prints the whole script that a fresh installation runs, the same text as `holdfast migrate --print`.
 
-Order: roles.sql, tables/V*.sql, transitions.sql, functions/ in the order of functions/ORDER, views/*.sql in order of
+Order: roles.sql, the table of versions, tables/V*.sql, transitions.sql, functions/ in the order of functions/ORDER, views/*.sql in order of
 name, grants.sql, the control row.
 
     schemas/sql/install.py --schema holdfast --role holdfast_ --shards 8 | psql -v ON_ERROR_STOP=1 --single-transaction
 """
 import argparse
+import hashlib
 import pathlib
 import re
 
@@ -27,7 +28,37 @@ def files():
 
 
 def version():
-    return max(int(re.match(r"V(\d+)__", p.name).group(1)) for p in (HERE / "tables").glob("V[0-9]*__*.sql"))
+    return max(table_version(p) for p in (HERE / "tables").glob("V[0-9]*__*.sql"))
+
+
+def table_version(path):
+    found = re.match(r"V(\d+)__", path.name)
+    return int(found.group(1)) if found else 0
+
+
+def digest(data):
+    return hashlib.sha256(data).hexdigest()
+
+
+def digest_of_all():
+    """The same as cmake/HoldfastSql.cmake computes over the embedded files."""
+    lines = (f"{p.relative_to(HERE)} {digest(p.read_bytes())}\n" for p in files() if p.exists())
+    return digest("".join(lines).encode())
+
+
+VERSIONS = """-- Which table files ran here, and with what content.
+CREATE TABLE IF NOT EXISTS @schema@.schema_version (
+    version    integer     PRIMARY KEY,
+    name       text        NOT NULL,
+    digest     text        NOT NULL,
+    applied_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+"""
+
+
+def version_row(path):
+    return (f"INSERT INTO @schema@.schema_version (version, name, digest) VALUES ({table_version(path)}, "
+            f"'{path.relative_to(HERE)}', '{digest(path.read_bytes())}');\n")
 
 
 def control_row(shards, mode):
@@ -37,6 +68,8 @@ SELECT s.system_identifier, @schema@.server_timeline(), {version()}, {shards}, '
 ON CONFLICT DO NOTHING;
 INSERT INTO @schema@.relay_positions (shard)
 SELECT g FROM @schema@.control c, generate_series(0, c.shards - 1) g ON CONFLICT DO NOTHING;
+-- What is installed, for everybody to read.
+COMMENT ON SCHEMA @iface@ IS 'holdfast tables {version()} sql {digest_of_all()}';
 """
 
 
@@ -45,7 +78,10 @@ def script(schema="holdfast", role="holdfast_", shards=8, mode="async", only_exi
     for path in files():
         if only_existing and not path.exists():
             continue
-        parts.append(f"-- {path.relative_to(HERE)}\n" + path.read_text().rstrip("\n") + "\n")
+        part = f"-- {path.relative_to(HERE)}\n" + path.read_text().rstrip("\n") + "\n"
+        parts.append(part + (version_row(path) if table_version(path) else ""))
+        if path.name == "roles.sql":
+            parts.append(VERSIONS)
     parts.append(control_row(shards, mode))
     text = "\n".join(parts)
     for name, value in (("@schema@", schema), ("@iface@", schema + "_v1"), ("@role@", role)):
