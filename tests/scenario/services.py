@@ -13,6 +13,11 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 HANDLERS = os.path.join(HERE, "handlers")
 TOPICS = ("tasks", "intents", "wakeups", "results", "dead-letters", "relay")
 
+LOGINS = "".join(
+    f"do $$ begin if not exists (select from pg_roles where rolname = 'scene_{login}') then"
+    f" create role scene_{login} login in role {groups}; end if; end $$;\n"
+    for login, groups in (("pod", "holdfast_worker"), ("operator", "holdfast_operator"), ("viewer", "holdfast_viewer")))
+
 
 class Remote:
     """tests/lib/remote.py as an actor: a service whose own ledger is the judge."""
@@ -95,11 +100,13 @@ class Services:
         world.variables.update(HANDLERS=HANDLERS, SCHEMA=world.schema, PREFIX=world.prefix, DIR=world.dir)
         world.run_command("migrate", within=60)
         world.run_command("topics", "apply", "--replication", "1", within=60)
-        world.set("postgres", "dsn", self.dsn_of(world, "worker"))
+        with open(os.path.join(HERE, "acts.sql"), encoding="utf-8") as acts:
+            self.stack.pg.psql(LOGINS + acts.read(), database=world.database)
+        world.set("postgres", "dsn", self.dsn_of(world, "pod"))
 
     def dsn_of(self, world, role):
         """As a pod or a person logs in: with no more rights than the role has."""
-        return self.stack.pg.url(world.database, user=f"holdfast_{role}")
+        return self.stack.pg.url(world.database, user=f"scene_{role}")
 
     def remote(self, world, name):
         return Remote(name)

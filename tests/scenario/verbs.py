@@ -246,7 +246,7 @@ def sql(world, words, _limit):
 
 @verb("expect")
 def expect(world, words, limit):
-    """expect run RUN FIELD == VALUE … | operation ID FIELD == VALUE … | sql {query} == VALUE | event {JSON} [count == N] | topic NAME {JSON} [count == N] | log POD {JSON} [count == N] | metric POD NAME{label="x"} == N | remote NAME … | session NAME waits|answers|== TEXT [within TIME]"""
+    """expect run RUN FIELD == VALUE … | operation ID FIELD == VALUE … | sql {query} == VALUE | event {JSON} [count == N] | topic NAME {JSON} [count == N] | log POD {JSON} [count == N] | metric POD NAME{label="x"} == N | remote NAME … | session NAME waits | answers | == TEXT | contains TEXT [within TIME]"""
     kind = words[0].text
     if kind not in EXPECT:
         raise SceneError(grammar("expect"))
@@ -254,7 +254,7 @@ def expect(world, words, limit):
 
 
 def expect_row(world, words, limit, select, named):
-    comparisons = [(words[i].text, words[i + 1].text, words[i + 2].text) for i in range(1, len(words), 3)]
+    comparisons = [(words[i].text, words[i + 1].text, wanted_text(words[i + 2])) for i in range(1, len(words), 3)]
     seen = {}
 
     def fact():
@@ -269,7 +269,12 @@ def expect_row(world, words, limit, select, named):
 def plain(value):
     if value is None or isinstance(value, str):
         return value
-    return json.dumps(value)
+    return json.dumps(value, sort_keys=True)
+
+
+def wanted_text(word):
+    """A block is JSON and compared as such, whatever its blanks."""
+    return json.dumps(as_json(word), sort_keys=True) if word.block else word.text
 
 
 def expect_run(world, words, limit):
@@ -357,6 +362,10 @@ def metric(text, name):
 
 def expect_session(world, words, limit):
     session = find(world.sessions, words[0], "session")
+    if words[1] == "contains":
+        world.wait(lambda: f"session {session.name} answered \"{session.answered()}\"",
+                   lambda: words[2].text in (session.answered() or ""), limit)
+        return
     if words[1] == "waits":
         world.wait(f"session {session.name} does not wait for a lock", lambda: waits_for_lock(world, session.name), limit)
         if session.answered() is not None:
@@ -478,6 +487,19 @@ def quiet(world, words, limit):
     world.wait(lambda: f"{world.query(open_runs)} runs are open", lambda: world.query(open_runs) == "0", limit)
     rows = f"select count(*) from {world.schema}.outbox_events"
     world.wait(lambda: f"{world.query(rows)} events are not published", lambda: world.query(rows) == "0", limit)
+
+
+@verb("touch")
+def touch(_world, words, _limit):
+    """touch FILE   (what a handler of the scene waits for)"""
+    open(words[0].text, "w", encoding="utf-8").close()
+
+
+@verb("output")
+def output(world, words, _limit):
+    """output contains TEXT   (of the last command)"""
+    if words[1].text not in world.variables.get("OUTPUT", ""):
+        raise SceneFailed(f"the command's output does not contain \"{words[1].text}\": {world.variables.get('OUTPUT')}")
 
 
 @verb("note")

@@ -1,0 +1,52 @@
+#!/usr/bin/env python3
+"""The exec handler of the scenes: does what the run's input says, so that a scene decides what happens and when.
+
+    {"saves": 2}                  two intermediate checkpoints, {"saved": 1} and {"saved": 2}
+    {"wait": "/dir/go.EPOCH"}     then waits until that file is there (EPOCH becomes the epoch that executes it)
+    {"die": true}                 kills its own pod, as a handler that exhausts the machine would
+    {"call": {"tool": …, "request": …}}   then one tool call, and success when it is settled
+    {"fail": "why"}               then a final failure; without any of these: success
+"""
+import json
+import os
+import signal
+import sys
+import time
+
+
+def say(value):
+    print(json.dumps(value), flush=True)
+
+
+def hear():
+    line = sys.stdin.readline()
+    if not line:
+        sys.exit(0)
+    return json.loads(line)
+
+
+def step(context):
+    wanted = context["input"]
+    if context.get("operations"):
+        return {"decision": "succeed", "output": {"operations": [o["status"] for o in context["operations"]]}}
+    if wanted.get("die"):
+        os.kill(os.getppid(), signal.SIGKILL)
+    for n in range(1, wanted.get("saves", 0) + 1):
+        say({"save": {"saved": n}})
+        answer = hear()
+        if "revision" not in answer:   # stopped, or another state is stored: this execution is over
+            return {"decision": "continue"}
+    if "wait" in wanted:
+        file = wanted["wait"].replace("EPOCH", str(context["epoch"]))
+        while not os.path.exists(file):
+            time.sleep(0.02)
+    if "call" in wanted:
+        return {"decision": "plan", "checkpoint": {"planned": True}, "wait": "all", "intents": [
+            {"step": "call", "tool": wanted["call"]["tool"], "request": wanted["call"]["request"]}]}
+    if "fail" in wanted:
+        return {"decision": "fail", "failure": {"reason": wanted["fail"]}}
+    return {"decision": "succeed", "output": {"by_epoch": context["epoch"]}}
+
+
+while True:
+    say(step(hear()["context"]))
