@@ -66,7 +66,7 @@ static struct db_time time_of(struct wire w)
 static struct json_span json_of(struct wire w)
 {
     if (w.p == NULL)
-        return JSON_NULL;
+        return DB_JSON_NULL;
     CHECK(w.n > 0 && w.p[0] == 1); /* version of jsonb's binary form */
     return (struct json_span){{w.p + 1, w.n - 1}};
 }

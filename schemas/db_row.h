@@ -61,7 +61,7 @@ struct db_ints {
     bool is_null;
 };
 
-#define JSON_NULL ((struct json_span){{NULL, 0}})
+#define DB_JSON_NULL ((struct json_span){{NULL, 0}})
 #define DB_INT(x) ((struct db_int){(x), false})
 #define DB_INT_NULL ((struct db_int){0, true})
 #define DB_TIME(x) ((struct db_time){(x), false})
