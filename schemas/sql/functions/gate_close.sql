@@ -15,6 +15,7 @@ SET jit = off
 AS $$
 #variable_conflict use_column
 BEGIN
+    PERFORM @schema@.batch_check('gate_close', '{0}'); -- the isolation level
     IF btrim(coalesce(p_by, '')) = '' OR btrim(coalesce(p_reason, '')) = '' THEN
         RAISE EXCEPTION 'gate_close: who and why must be given' USING ERRCODE = '22023';
     END IF;

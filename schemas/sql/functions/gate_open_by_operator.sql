@@ -33,6 +33,7 @@ DECLARE
     v_raised   integer := 0;
     v_doubted  integer := 0;
 BEGIN
+    PERFORM @schema@.batch_check('gate_open', '{0}'); -- the isolation level
     IF btrim(coalesce(p_by, '')) = '' OR btrim(coalesce(p_reason, '')) = '' THEN
         RAISE EXCEPTION 'gate_open: who and why must be given' USING ERRCODE = '22023';
     END IF;

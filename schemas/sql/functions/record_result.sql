@@ -54,6 +54,7 @@ BEGIN
               cardinality(p_digests), cardinality(p_verdicts), cardinality(p_remote_ids), cardinality(p_results),
               cardinality(p_evidence)], p_results || p_evidence);
 
+    -- Inside, 'apply' and 'doubt' are written now; 'recorded' and 'evidence_only' are what an earlier call wrote.
     t := clock_timestamp();
     SELECT array_agg(d.outcome ORDER BY d.ord),
            array_agg(d.operation_id ORDER BY d.ord) FILTER (WHERE d.outcome = 'apply'),
@@ -65,8 +66,12 @@ BEGIN
                    WHEN o.operation_id IS NULL THEN 'missing'
                    WHEN i.digest IS DISTINCT FROM o.request_digest THEN 'digest_mismatch'
                    WHEN o.status = 'dispatching' AND c.latest AND i.verdict = 'failed_final'
-                        AND o.attempts - o.attempts_not_sent > 1 THEN 'evidence_only'
+                        AND o.attempts - o.attempts_not_sent > 1 THEN 'doubt'
                    WHEN o.status = 'dispatching' AND c.latest THEN 'apply'
+                   WHEN o.status = 'unknown' AND c.latest AND i.verdict = 'failed_final' AND EXISTS (
+                        SELECT FROM @schema@.operation_evidence e
+                         WHERE e.operation_id = o.operation_id AND e.kind = 'response' AND e.attempt = i.attempt
+                           AND e.dispatch_owner = i.owner AND e.dispatch_revision = i.revision) THEN 'evidence_only'
                    WHEN o.status = i.verdict AND c.latest AND o.remote_id IS NOT DISTINCT FROM i.remote_id
                         AND o.result IS NOT DISTINCT FROM i.result THEN 'recorded'
                    WHEN NOT c.latest
@@ -93,13 +98,13 @@ BEGIN
         PERFORM @schema@.emit_operations(t, v_applied, v_types, NULL);
         v_woken := @schema@.wake_runs(v_runs, t);
     END IF;
-    IF 'evidence_only' = ANY (v_outcomes) THEN
+    IF 'doubt' = ANY (v_outcomes) THEN
         UPDATE @schema@.tool_operations o
            SET status = 'unknown', revision = o.revision + 1, updated_at = t,
                not_before = @schema@.due_again(o.capability, o.first_sent_at, o.retention_ms, t,
                                                @schema@.back_off_ms(o.attempts))
           FROM unnest(p_operation_ids, v_outcomes) i (operation_id, outcome)
-         WHERE o.operation_id = i.operation_id AND i.outcome = 'evidence_only';
+         WHERE o.operation_id = i.operation_id AND i.outcome = 'doubt';
     END IF;
     IF 'contradiction' = ANY (v_outcomes) THEN
         -- Published once: a fact that is delivered again is not another contradiction.
@@ -122,7 +127,7 @@ BEGIN
     INSERT INTO @schema@.operation_evidence (at, operation_id, attempt, dispatch_owner, dispatch_revision, epoch, kind,
                                              detail)
     SELECT t, o.operation_id, i.attempt, i.owner, i.revision, l.epoch,
-           CASE i.outcome WHEN 'apply' THEN 'response' WHEN 'evidence_only' THEN 'response' WHEN 'missing' THEN 'unmatched'
+           CASE i.outcome WHEN 'apply' THEN 'response' WHEN 'doubt' THEN 'response' WHEN 'missing' THEN 'unmatched'
                           ELSE i.outcome END,
            jsonb_build_object('verdict', i.verdict, 'evidence', coalesce(i.evidence, '{}'))
            || CASE WHEN i.outcome = 'apply' THEN '{}'
@@ -132,12 +137,13 @@ BEGIN
            i (operation_id, owner, revision, attempt, digest, verdict, remote_id, result, evidence, outcome, ord)
       JOIN @schema@.tool_operations o ON o.operation_id = i.operation_id
       LEFT JOIN @schema@.worker_leases l ON l.run_id = o.run_id
-     WHERE i.outcome <> 'recorded'
+     WHERE i.outcome NOT IN ('recorded', 'evidence_only')
      ORDER BY i.ord;
     PERFORM @schema@.refuse_operations(t, 'record_result', p_operation_ids, p_owners, v_outcomes);
 
     RETURN QUERY
-    SELECT i.ord::integer, CASE i.outcome WHEN 'apply' THEN 'recorded' ELSE i.outcome END, o.run_id,
+    SELECT i.ord::integer, CASE i.outcome WHEN 'apply' THEN 'recorded' WHEN 'doubt' THEN 'evidence_only' ELSE i.outcome END,
+           o.run_id,
            CASE i.outcome WHEN 'apply' THEN o.run_id = ANY (v_woken)
                 WHEN 'recorded' THEN EXISTS (SELECT FROM @schema@.ready y WHERE y.run_id = o.run_id)
                 ELSE false END,

@@ -15,6 +15,8 @@ RETURNS TABLE (ready bigint, held bigint, parked bigint, timers bigint, stranded
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, @schema@, pg_temp
 SET lock_timeout = '2s'
+SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off
 SET jit = off
 AS $$
 #variable_conflict use_column
