@@ -1,9 +1,11 @@
 // net/http_server.h: a small HTTP server for health, metrics and the console.
 //
-// One listening socket and one thread of its own; handlers run on that thread, so they answer from memory or from a
-// short query and never wait long. Connections, header sizes, body sizes and idle times are bounded.
+// One listening socket and one thread of its own; handlers run on that thread, so they answer from
+// memory or from a short query and never wait long. Connections, header sizes, body sizes and idle
+// times are bounded.
 //
-// Never: TLS, files, sessions, deciding who may see what (the handler gets the Authorization and Origin headers).
+// Never: TLS, files, sessions, deciding who may see what (the handler gets the Authorization and
+// Origin headers).
 #ifndef HOLDFAST_NET_HTTP_SERVER_H
 #define HOLDFAST_NET_HTTP_SERVER_H
 
@@ -37,8 +39,9 @@ struct http_server_answer {
 typedef void http_server_fn(void *opaque, const struct http_server_request *request,
                             struct http_server_answer *answer);
 
-// Listens on "address:port" ("[::1]:8080", "127.0.0.1:0" picks a free port). OUTCOME_OK; OUTCOME_INVALID: the address
-// cannot be parsed or bound; ret_reason (may be NULL) then points to a static sentence.
+// Listens on "address:port" ("[::1]:8080", "127.0.0.1:0" picks a free port). OUTCOME_OK;
+// OUTCOME_INVALID: the address cannot be parsed or bound; ret_reason (may be NULL) then points to a
+// static sentence.
 MUST_CHECK enum outcome http_server_open(const char *listen, http_server_fn *handler, void *opaque,
                                          struct http_server **ret, const char **ret_reason);
 

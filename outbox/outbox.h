@@ -1,16 +1,17 @@
 // outbox/outbox.h: carries intents out and results back, and publishes what happened.
 //
-// Two halves, each switched by configuration. The dispatcher (dispatch.enabled) claims operations from the ledger,
-// calls the declared tools and records what came of it: one claim sends at most once, before its own deadline, under
-// the operation's own identity; what is not known is recorded as `unknown` with its evidence. The relay (relay.enabled)
-// publishes event rows, in order, and deletes them: exactly once for a read_committed consumer (relay.mode).
+// Two halves, each switched by configuration. The dispatcher (dispatch.enabled) claims operations
+// from the ledger, calls the declared tools and records what came of it: one claim sends at most
+// once, before its own deadline, under the operation's own identity; what is not known is recorded
+// as `unknown` with its evidence. The relay (relay.enabled) publishes event rows, in order, and
+// deletes them: exactly once for a read_committed consumer (relay.mode).
 //
-// It computes no workflow state and holds no authority: intents read from Kafka are hints, the ledger decides; every
-// write is one database call that can refuse.
+// It computes no workflow state and holds no authority: intents read from Kafka are hints, the
+// ledger decides; every write is one database call that can refuse.
 //
-// Threads of its own: claim, dispatch, settle, and relay.lanes relay threads; each with a database connection of its
-// own except dispatch, which has none. PostgreSQL, Kafka or a tool being down is not an error of these functions: the
-// threads wait, say so in the log, and go on by themselves.
+// Threads of its own: claim, dispatch, settle, and relay.lanes relay threads; each with a database
+// connection of its own except dispatch, which has none. PostgreSQL, Kafka or a tool being down is
+// not an error of these functions: the threads wait, say so in the log, and go on by themselves.
 #ifndef HOLDFAST_OUTBOX_OUTBOX_H
 #define HOLDFAST_OUTBOX_OUTBOX_H
 
@@ -35,22 +36,24 @@ struct outbox_health {
     int64_t shards_recovering; // of these: still looking for what was published before
 };
 
-// Starts the threads. `embedded_broker`: the broker is librdkafka's mock cluster, on which exactly_once is refused.
-// OUTCOME_OK, or OUTCOME_INVALID with a sentence in ret_reason (static or owned by the configuration): the
-// configuration cannot be honoured. The configuration must outlive the outbox.
+// Starts the threads. `embedded_broker`: the broker is librdkafka's mock cluster, on which
+// exactly_once is refused. OUTCOME_OK, or OUTCOME_INVALID with a sentence in ret_reason (static or
+// owned by the configuration): the configuration cannot be honoured. The configuration must outlive
+// the outbox.
 MUST_CHECK enum outcome outbox_start(const struct config *config, bool embedded_broker,
                                      struct outbox **ret, const char **ret_reason);
 
-// Something was committed in this process that wants to be published, or that may be claimed: look at once instead of
-// at the next poll. Only saves latency. Thread: any.
+// Something was committed in this process that wants to be published, or that may be claimed: look
+// at once instead of at the next poll. Only saves latency. Thread: any.
 void outbox_notify_events(struct outbox *outbox);
 void outbox_notify_intents(struct outbox *outbox);
 
 // Thread: any.
 void outbox_health(struct outbox *outbox, struct outbox_health *ret);
 
-// Stops claiming; waits up to grace_ms for what is in flight; what was not sent is recorded as not sent, what may have
-// been sent as unknown; the relay finishes its batch and gives its shards back. Frees the outbox. NULL is fine.
+// Stops claiming; waits up to grace_ms for what is in flight; what was not sent is recorded as not
+// sent, what may have been sent as unknown; the relay finishes its batch and gives its shards back.
+// Frees the outbox. NULL is fine.
 void outbox_stop(struct outbox *outbox, int64_t grace_ms);
 
 #endif

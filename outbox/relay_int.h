@@ -1,0 +1,117 @@
+// outbox/relay_int.h: inside of the relay. Private to outbox.
+//
+// Each shard of the event rows is published by one pod at a time, under the service lease
+// shard:<n>, with a transactional producer of its own and its own partition of the relay topic. A
+// lane is a thread with a database connection; shard n belongs to lane n modulo lanes in every pod.
+#ifndef HOLDFAST_OUTBOX_RELAY_INT_H
+#define HOLDFAST_OUTBOX_RELAY_INT_H
+
+#include "schemas/json.h" // before db.h
+
+#include "base/arena.h"
+#include "base/lock.h"
+#include "outbox/ledger_int.h"
+#include "outbox/outbox_int.h"
+#include "schemas/intent.h"
+
+enum { RELAY_SHARDS_MAX = 256 };
+
+enum shard_state {
+    SHARD_FREE,     // somebody else's, as far as is known
+    SHARD_STARTING, // held; what was published before is not known yet
+    SHARD_RUNNING,  // held; nothing is between Kafka's commit and the delete
+};
+
+struct shard {
+    int32_t number;
+    char name[24]; // of its lease
+    char transactional_id[OUTBOX_TOPIC_SIZE + 16];
+    enum shard_state state;
+    int64_t epoch;    // of the lease
+    int64_t renew_us; // when it is renewed next
+    int64_t again_us; // no turn before (back-off)
+    struct broker_txn *txn;
+
+    int64_t batch; // number of the last batch published
+    char system_identifier[24];
+    int64_t timeline;        // the database's, as found at start
+    int64_t gate_closed_for; // batch whose identity made us close the gate; -1: none
+
+    int32_t limit;    // rows a read; grows while batches stay small in bytes
+    int64_t low_mark; // reads begin behind it: spares dead rows. A hint
+    int64_t highest;  // highest sequence seen
+    int64_t marked;   // `highest` as of the last mark
+    int64_t mark_us;  // when the next mark is made
+    bool whole_once;  // the next read ignores the low mark: what committed late is behind it
+    int64_t *omitted; // sequences whose body the broker refused
+    size_t omitted_n;
+};
+
+struct relay_lane {
+    struct relay *relay;
+    int index;
+    pthread_t thread;
+    struct fence *lane;
+    struct arena *arena;              // of one turn
+    struct broker_producer *producer; // at_least_once only
+    struct shard *shards;
+    size_t shards_n;
+    struct lock lock;
+    struct condition told; // notify or stop
+    bool look;             // needs lock
+    int64_t idle_us;       // how long the next wait is
+};
+
+struct relay {
+    struct outbox *outbox;
+    char results_topic[OUTBOX_TOPIC_SIZE];
+    char relay_topic[OUTBOX_TOPIC_SIZE];
+    char source[OUTBOX_TOPIC_SIZE]; // ce_source
+    struct relay_lane *lanes;
+    size_t lanes_n;
+    atomic_bool stop;
+    atomic_int shards_held;
+    atomic_int shards_starting;
+    atomic_int lanes_connected;
+    atomic_bool topic_checked;
+    atomic_bool strict; // by the configuration or the installation: a barrier before each batch
+};
+
+// What a turn of a shard came to.
+enum turn {
+    TURN_WORKED,  // published something, or moved on: come again at once
+    TURN_IDLE,    // nothing to do
+    TURN_LATER,   // something is in the way; again_us says when to look
+    TURN_RESTART, // Kafka's answer was not clear, or the database is another one: start procedure
+    TURN_LOST,    // another pod holds the shard
+};
+
+bool relay_exactly_once(const struct relay *relay);
+void shard_later(struct shard *s, int64_t ms);
+
+// relay.c: renews the leases of the lane that are due. What was lost becomes free.
+void lane_keep_leases(struct relay_lane *lane);
+struct ledger_shard shard_holder(const struct relay_lane *lane, const struct shard *s);
+
+// relay_start.c: the ordinary and the recovery start.
+enum turn shard_start(struct relay_lane *lane, struct shard *s);
+
+// relay_batch.c: one batch.
+enum turn shard_publish(struct relay_lane *lane, struct shard *s);
+// Deletes what is in Kafka; asks until it is answered. TURN_WORKED, TURN_LOST, or TURN_LATER when
+// the pod stops.
+enum turn shard_delete(struct relay_lane *lane, struct shard *s, struct db_int batch,
+                       const int64_t *seqs, const struct uuid *event_ids, size_t n);
+
+// relay_seen.c: the rows of a shard, to be found again in the result topic.
+struct relay_seen;
+struct relay_seen *relay_seen_new(void);
+void relay_seen_free(struct relay_seen *seen);
+void relay_seen_add(struct relay_seen *seen, int64_t seq, struct uuid event_id);
+void relay_seen_mark(struct relay_seen *seen, struct uuid event_id); // it is in Kafka
+size_t relay_seen_count(const struct relay_seen *seen);
+// The next up to max marked rows from *at on; advances *at. 0: no more.
+size_t relay_seen_marked(const struct relay_seen *seen, size_t *at, size_t max, int64_t *ret_seqs,
+                         struct uuid *ret_event_ids);
+
+#endif
