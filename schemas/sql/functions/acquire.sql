@@ -39,7 +39,7 @@ BEGIN
         RAISE EXCEPTION 'acquire: a run is named twice' USING ERRCODE = '22023';
     END IF;
 
-    IF @schema@.claim_token_used(p_owner, p_token) THEN
+    IF EXISTS (SELECT 1 FROM @schema@.claims c WHERE c.token = p_token) THEN
         RETURN QUERY SELECT a.* FROM @schema@.take_again(p_owner, p_token, p_run_ids) a;
         RETURN;
     END IF;

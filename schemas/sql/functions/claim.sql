@@ -31,11 +31,11 @@ DECLARE
     k          record;
 BEGIN
     PERFORM @schema@.lease_check('claim', p_owner, p_token, p_ttl_ms);
-    IF coalesce(p_limit, 0) <= 0 OR p_limit > (SELECT c.max_batch FROM @schema@.control c WHERE c.only) THEN
+    IF coalesce(p_limit, 0) <= 0 OR p_limit > (SELECT c.max_batch FROM @schema@.control c) THEN
         RAISE EXCEPTION 'claim: a limit of %', p_limit USING ERRCODE = '22023';
     END IF;
 
-    IF @schema@.claim_token_used(p_owner, p_token) THEN
+    IF EXISTS (SELECT 1 FROM @schema@.claims c WHERE c.token = p_token) THEN
         RETURN QUERY SELECT a.* FROM @schema@.take_again(p_owner, p_token, NULL) a;
         RETURN;
     END IF;
@@ -69,10 +69,11 @@ BEGIN
     FROM unnest(v_ids) WITH ORDINALITY AS i(run_id, ord)
     CROSS JOIN LATERAL (SELECT 1 FROM @schema@.agent_runs r WHERE r.run_id = i.run_id
                         FOR NO KEY UPDATE SKIP LOCKED) x;
+    t := clock_timestamp();
     IF v_ids IS NULL THEN
+        PERFORM @schema@.keep_empty_token(t, p_owner, p_token, true);
         RETURN;
     END IF;
-    t := clock_timestamp();
 
     -- Decide and write. What somebody else took between the look and the lock is dropped.
     k := @schema@.take_runs(t, p_owner, p_token, v_ids, p_ttl_ms, v_handlers);

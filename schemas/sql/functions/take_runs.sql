@@ -39,6 +39,7 @@ BEGIN
 
     PERFORM @schema@.fail_runs(p_t, v_fail, v_reasons);
     IF v_take IS NULL THEN
+        PERFORM @schema@.keep_empty_token(p_t, p_owner, p_token, v_fail IS NULL);
         RETURN;
     END IF;
 
@@ -81,4 +82,16 @@ BEGIN
     PERFORM @schema@.history(p_t, e.run_ids, e.tenants, e.tasks, e.kinds, e.befores, e.afters, e.epochs, e.revisions,
                              e.owners, e.commits, e.details);
     PERFORM @schema@.emit(p_t, e.run_ids, e.tenants, e.tasks, e.types, e.epochs, e.revisions, e.bodies);
+END $$;
+
+-- A token that took nothing is kept too: a call that arrives late, after its repetition was answered, must not take
+-- anything for nobody. Nothing but this row was written (p_alone): it need not wait for the disk, or every idle pod would
+-- flush the log at each look.
+CREATE OR REPLACE FUNCTION @schema@.keep_empty_token(p_t timestamptz, p_owner text, p_token uuid, p_alone boolean)
+RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    IF p_alone THEN
+        PERFORM set_config('synchronous_commit', 'off', true);
+    END IF;
+    INSERT INTO @schema@.claims (token, owner, run_ids, epochs, made_at) VALUES (p_token, p_owner, '{}', '{}', p_t);
 END $$;
