@@ -1,5 +1,6 @@
 /* Kafka properties: what holdfast prefers, what users pass through, and what nobody may set because
  * a promise or the process's safety rests on it. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -145,54 +146,55 @@ static enum broker_result set_theirs(rd_kafka_conf_t *conf, const struct broker_
 }
 
 /* Only a client that is made checks how properties fit together, reads the files they name, and
- * says which property is for the other kind of client. This one has no address, so it connects to
+ * says which property is for the other kind of client. These have no address, so they connect to
  * nothing. */
-struct trial {
-    char foreign[256]; /* property of the other kind, in a narrow scope */
-    const struct broker_property *properties;
-    size_t n;
-    enum broker_scope scope;
-};
-
 static void trial_log(const rd_kafka_t *rk, int level, const char *facility, const char *text)
 {
+    struct broker_error *foreign = rd_kafka_opaque(rk);
+
     (void)level;
-    struct trial *trial = rd_kafka_opaque(rk);
-    if (strcmp(facility, "CONFWARN") != 0 || !strstr(text, "will be ignored by this"))
-        return;
-    for (size_t i = 0; i < trial->n; i++) {
-        const struct broker_property *p = &trial->properties[i];
-        const char *at = strstr(text, p->name);
-        if (p->scope == trial->scope && at && at[strlen(p->name)] == ' ' &&
-            strlen(p->name) < sizeof trial->foreign)
-            memcpy(trial->foreign, p->name, strlen(p->name) + 1);
-    }
+    if (foreign && strcmp(facility, "CONFWARN") == 0 && strstr(text, "will be ignored by this"))
+        (void)snprintf(foreign->text, sizeof foreign->text, "%s", text);
 }
 
-static enum broker_result try_client(const rd_kafka_conf_t *conf, struct trial *trial,
-                                     struct broker_error *ret_error)
+/* Takes conf. `ret_foreign` gets the client's word about a property it ignores. */
+static bool try_client(rd_kafka_conf_t *conf, enum broker_scope scope,
+                       struct broker_error *ret_foreign, struct broker_error *ret_problem)
 {
-    rd_kafka_conf_t *copy = rd_kafka_conf_dup(conf);
-    bool consumer = trial->scope == BROKER_CONSUMER;
-    char text[400];
+    bool consumer = scope == BROKER_CONSUMER;
 
-    CHECK(rd_kafka_conf_set(copy, "bootstrap.servers", "", NULL, 0) == RD_KAFKA_CONF_OK);
+    CHECK(rd_kafka_conf_set(conf, "bootstrap.servers", "", NULL, 0) == RD_KAFKA_CONF_OK);
     if (consumer)
-        CHECK(rd_kafka_conf_set(copy, "group.id", "holdfast-check", NULL, 0) == RD_KAFKA_CONF_OK);
-    rd_kafka_conf_set_opaque(copy, trial);
-    rd_kafka_conf_set_log_cb(copy, trial_log);
-    rd_kafka_t *rk =
-        rd_kafka_new(consumer ? RD_KAFKA_CONSUMER : RD_KAFKA_PRODUCER, copy, text, sizeof text);
-    if (!rk) {
-        rd_kafka_conf_destroy(copy);
-        return broker_fail(ret_error, BROKER_REFUSED,
-                           "the Kafka properties do not fit together: %s", text);
+        CHECK(rd_kafka_conf_set(conf, "group.id", "holdfast-check", NULL, 0) == RD_KAFKA_CONF_OK);
+    rd_kafka_conf_set_opaque(conf, ret_foreign);
+    rd_kafka_conf_set_log_cb(conf, trial_log);
+    rd_kafka_t *rk = rd_kafka_new(consumer ? RD_KAFKA_CONSUMER : RD_KAFKA_PRODUCER, conf,
+                                  ret_problem->text, sizeof ret_problem->text);
+    if (rk)
+        rd_kafka_destroy(rk);
+    else
+        rd_kafka_conf_destroy(conf);
+    return rk != NULL;
+}
+
+/* In `kafka.` a property may be for one kind only; in a narrower scope it would be ignored, so it
+ * is refused. */
+static enum broker_result refuse_foreign(const struct broker_property *properties, size_t n,
+                                         enum broker_scope scope, struct broker_error *ret_error)
+{
+    for (size_t i = 0; i < n; i++) {
+        struct broker_error foreign = {""}, problem;
+        if (properties[i].scope != scope)
+            continue;
+        rd_kafka_conf_t *alone = rd_kafka_conf_new();
+        CHECK(rd_kafka_conf_set(alone, properties[i].name, properties[i].value, NULL, 0) ==
+              RD_KAFKA_CONF_OK);
+        (void)try_client(alone, scope, &foreign,
+                         &problem); /* alone it may lack others; the whole is tried later */
+        if (foreign.text[0])
+            return broker_fail(ret_error, BROKER_REFUSED, "%s%s: %s", scope_prefix(scope),
+                               properties[i].name, foreign.text);
     }
-    rd_kafka_destroy(rk);
-    if (trial->foreign[0])
-        return broker_fail(ret_error, BROKER_REFUSED,
-                           "%s%s: this property is for the other kind of client",
-                           scope_prefix(trial->scope), trial->foreign);
     return BROKER_OK;
 }
 
@@ -215,8 +217,12 @@ enum broker_result broker_properties_apply(rd_kafka_conf_t *conf,
         }
     }
     set_ours(conf, consumer ? consumer_fixed : producer_fixed);
-    struct trial trial = {.properties = properties, .n = n, .scope = scope};
-    return try_client(conf, &trial, ret_error);
+    enum broker_result result = refuse_foreign(properties, n, scope, ret_error);
+    struct broker_error ignored, problem;
+    if (result == BROKER_OK && !try_client(rd_kafka_conf_dup(conf), scope, &ignored, &problem))
+        result = broker_fail(ret_error, BROKER_REFUSED,
+                             "the Kafka properties do not fit together: %.400s", problem.text);
+    return result;
 }
 
 static void dump_rows(const char **rows, size_t count,
