@@ -26,57 +26,58 @@ enum broker_result broker_mock_open(const struct broker_topic *topics, size_t n,
     if (!rk) {
         rd_kafka_conf_destroy(conf);
         return broker_fail(ret_error, BROKER_REFUSED, "the Kafka client cannot start: %s", text);
-        struct broker_mock *mock = memory_new(1, sizeof *mock);
-        mock->rk = rk;
-        mock->cluster = rd_kafka_mock_cluster_new(rk, 1);
-        if (!mock->cluster) {
+    }
+    struct broker_mock *mock = memory_new(1, sizeof *mock);
+    mock->rk = rk;
+    mock->cluster = rd_kafka_mock_cluster_new(rk, 1);
+    if (!mock->cluster) {
+        broker_mock_close(mock);
+        return broker_fail(ret_error, BROKER_RETRY,
+                           "the mock cluster cannot start: no port or no memory");
+    }
+    for (size_t i = 0; i < n; i++) {
+        rd_kafka_resp_err_t err =
+            rd_kafka_mock_topic_create(mock->cluster, topics[i].name, topics[i].partitions, 1);
+        if (err) {
             broker_mock_close(mock);
-            return broker_fail(ret_error, BROKER_RETRY,
-                               "the mock cluster cannot start: no port or no memory");
+            return broker_fail(ret_error, BROKER_REFUSED, "%s: %s", topics[i].name,
+                               rd_kafka_err2str(err));
         }
-        for (size_t i = 0; i < n; i++) {
-            rd_kafka_resp_err_t err =
-                rd_kafka_mock_topic_create(mock->cluster, topics[i].name, topics[i].partitions, 1);
-            if (err) {
-                broker_mock_close(mock);
-                return broker_fail(ret_error, BROKER_REFUSED, "%s: %s", topics[i].name,
-                                   rd_kafka_err2str(err));
-            }
-        }
-        *ret = mock;
+    }
+    *ret = mock;
+    return BROKER_OK;
+}
+
+const char *broker_mock_bootstrap(const struct broker_mock *mock)
+{
+    return rd_kafka_mock_cluster_bootstraps(mock->cluster);
+}
+
+enum broker_result broker_mock_write(const struct broker_mock *mock, const char *path,
+                                     struct broker_error *ret_error)
+{
+    char temporary[4096];
+
+    if (snprintf(temporary, sizeof temporary, "%s.%ld", path, (long)getpid()) >=
+        (int)sizeof temporary)
+        return broker_fail(ret_error, BROKER_REFUSED, "%s: the path is too long", path);
+    FILE *out = fopen(temporary, "w");
+    bool written = out && fprintf(out, "%s\n", broker_mock_bootstrap(mock)) > 0;
+    if (out && fclose(out) != 0)
+        written = false;
+    if (written && rename(temporary, path) == 0)
         return BROKER_OK;
-    }
+    int reason = errno;
+    (void)unlink(temporary);
+    return broker_fail(ret_error, BROKER_REFUSED, "%s: %s", path, strerror(reason));
+}
 
-    const char *broker_mock_bootstrap(const struct broker_mock *mock)
-    {
-        return rd_kafka_mock_cluster_bootstraps(mock->cluster);
-    }
-
-    enum broker_result broker_mock_write(const struct broker_mock *mock, const char *path,
-                                         struct broker_error *ret_error)
-    {
-        char temporary[4096];
-
-        if (snprintf(temporary, sizeof temporary, "%s.%ld", path, (long)getpid()) >=
-            (int)sizeof temporary)
-            return broker_fail(ret_error, BROKER_REFUSED, "%s: the path is too long", path);
-        FILE *out = fopen(temporary, "w");
-        bool written = out && fprintf(out, "%s\n", broker_mock_bootstrap(mock)) > 0;
-        if (out && fclose(out) != 0)
-            written = false;
-        if (written && rename(temporary, path) == 0)
-            return BROKER_OK;
-        int reason = errno;
-        (void)unlink(temporary);
-        return broker_fail(ret_error, BROKER_REFUSED, "%s: %s", path, strerror(reason));
-    }
-
-    void broker_mock_close(struct broker_mock * mock)
-    {
-        if (!mock)
-            return;
-        if (mock->cluster)
-            rd_kafka_mock_cluster_destroy(mock->cluster);
-        rd_kafka_destroy(mock->rk);
-        free(mock);
-    }
+void broker_mock_close(struct broker_mock *mock)
+{
+    if (!mock)
+        return;
+    if (mock->cluster)
+        rd_kafka_mock_cluster_destroy(mock->cluster);
+    rd_kafka_destroy(mock->rk);
+    free(mock);
+}
