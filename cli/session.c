@@ -58,7 +58,7 @@ struct config *session_config(const struct invocation *inv, unsigned needs)
     return cfg;
 }
 
-struct db *session_db(const struct config *cfg, bool any_server)
+struct db *session_db_new(const struct config *cfg, bool any_server)
 {
     char *iface = migrate_iface(cfg->postgres.schema);
     struct db_options options = {
@@ -73,6 +73,12 @@ struct db *session_db(const struct config *cfg, bool any_server)
     };
     struct db *db = db_new(&options);
     free(iface);
+    return db;
+}
+
+struct db *session_db(const struct config *cfg, bool any_server)
+{
+    struct db *db = session_db_new(cfg, any_server);
     enum outcome outcome = db_connect(db);
     if (outcome != OUTCOME_OK) {
         session_db_error(db, outcome);

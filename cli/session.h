@@ -12,13 +12,14 @@
 #include "broker/broker.h"
 #include "cli/command.h"
 #include "config/config.h"
-#include "schemas/json.h"
-
 #include "schemas/db.h"
+#include "schemas/json.h"
 
 // NULL: errors are printed. `needs` as in config_has().
 MUST_CHECK struct config *session_config(const struct invocation *inv, unsigned needs);
 
+// Not connected yet.
+MUST_CHECK struct db *session_db_new(const struct config *cfg, bool any_server);
 // Connected, or NULL. Any role will do for reading; any_server also accepts a standby.
 MUST_CHECK struct db *session_db(const struct config *cfg, bool any_server);
 // Prints what went wrong with a call and how to fix it.
