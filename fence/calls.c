@@ -200,9 +200,15 @@ static const struct db_column gate_columns[] = {
 };
 const struct db_call call_gate_status = DB_CALL_BARE("gate_status", gate_columns, DB_READ);
 
+static const struct db_column backlog_columns[] = {DB_COLUMN(struct fence_backlog, ready)};
+const struct db_call call_backlog = DB_CALL_BARE("stats", backlog_columns, DB_READ);
+
+static const struct db_column clock_columns[] = {DB_COLUMN(struct fence_clock, clock)};
+const struct db_call call_clock = DB_CALL_BARE("server_facts", clock_columns, DB_READ);
+
 const struct db_call *const fence_calls[] = {
     &call_submit,          &call_cancel, &call_retry,    &call_acquire, &call_claim,           &call_renew,
     &call_release,         &call_commit, &call_sweep,    &call_register, &call_service_acquire, &call_service_renew,
-    &call_service_release, &call_known,  &call_gate_status,
+    &call_service_release, &call_known,  &call_gate_status, &call_backlog, &call_clock,
 };
 const size_t fence_call_n = COUNT_OF(fence_calls);

@@ -152,6 +152,14 @@ enum outcome fence_connect(struct fence *f, int64_t timeout_us)
     }
 }
 
+/* Rolled back whole for a reason that the next attempt will hardly meet; not a lock or statement time-out, which has
+ * already waited. */
+static bool rolled_back(const struct fence *f, enum outcome o)
+{
+    const char *sqlstate = db_error(f->db)->sqlstate;
+    return o == OUTCOME_DB_RETRY && (strcmp(sqlstate, "40001") == 0 || strcmp(sqlstate, "40P01") == 0);
+}
+
 static int64_t retry_pause_us(int attempt)
 {
     uint16_t random;
@@ -174,7 +182,7 @@ enum outcome fence_call(struct fence *f, const struct db_call *call, const void 
         if (o == OUTCOME_OK)
             return o;
         keep_error(f);
-        if (o != OUTCOME_DB_RETRY || attempt == RETRY_BUDGET ||
+        if (!rolled_back(f, o) || attempt == RETRY_BUDGET ||
             !pause_until(f, clock_deadline_us(retry_pause_us(attempt))))
             return o;
     }
@@ -401,4 +409,23 @@ enum outcome fence_known(struct fence *f, struct span kind, struct arena *arena,
 enum outcome fence_gate_status(struct fence *f, struct arena *arena, struct fence_gate *ret)
 {
     return call_one(f, &call_gate_status, NULL, arena, ret);
+}
+
+enum outcome fence_backlog(struct fence *f, struct arena *arena, int64_t *ret_ready)
+{
+    struct fence_backlog row;
+    enum outcome o = call_one(f, &call_backlog, NULL, arena, &row);
+    if (o == OUTCOME_OK)
+        *ret_ready = row.ready;
+    return o;
+}
+
+enum outcome fence_clock_offset(struct fence *f, struct arena *arena, int64_t *ret_offset_us)
+{
+    struct fence_clock row;
+    int64_t asked_us = clock_wall_us();
+    enum outcome o = call_one(f, &call_clock, NULL, arena, &row);
+    if (o == OUTCOME_OK)
+        *ret_offset_us = row.clock.us - (asked_us + (clock_wall_us() - asked_us) / 2);
+    return o;
 }

@@ -305,6 +305,11 @@ struct fence_known {
 MUST_CHECK enum outcome fence_known(struct fence *f, struct span kind, struct arena *arena,
                                     struct fence_known **ret, size_t *ret_n);
 
+/* How many runs could be claimed now, by anyone. */
+MUST_CHECK enum outcome fence_backlog(struct fence *f, struct arena *arena, int64_t *ret_ready);
+/* The database's clock minus this pod's wall clock, within half the time the question takes. */
+MUST_CHECK enum outcome fence_clock_offset(struct fence *f, struct arena *arena, int64_t *ret_offset_us);
+
 struct fence_gate {
     bool open;
     struct span reason;

@@ -35,6 +35,12 @@ struct fence_registered {
     int32_t item;
     enum outcome outcome;
 };
+struct fence_backlog {
+    int64_t ready;
+};
+struct fence_clock {
+    struct db_time clock;
+};
 struct fence_known_in {
     struct span kind;
 };
@@ -44,7 +50,7 @@ enum { COMMIT_ITEMS, COMMIT_INTENTS, COMMIT_WAITS, COMMIT_EVENTS, COMMIT_DETACHE
 
 extern const struct db_call call_submit, call_cancel, call_retry, call_acquire, call_claim, call_renew, call_release,
     call_commit, call_service_acquire, call_service_renew, call_service_release, call_sweep, call_register, call_known,
-    call_gate_status;
+    call_gate_status, call_backlog, call_clock;
 
 /* All of them. */
 extern const struct db_call *const fence_calls[];
