@@ -35,6 +35,13 @@ static void print_sentence(FILE *out, const struct command *c)
     fprintf(out, "%-*s  %s\n", COLUMN, left, c->sentence);
 }
 
+// The sentence as a sentence.
+static void print_capital(FILE *out, const struct command *c)
+{
+    int first = c->sentence[0];
+    fprintf(out, "%c%s.\n", first >= 'a' && first <= 'z' ? first - 'a' + 'A' : first, c->sentence + 1);
+}
+
 void help_overview(FILE *out)
 {
     fprintf(out,
@@ -66,8 +73,8 @@ void help_group(FILE *out, const char *group)
 
 void help_command(FILE *out, const struct command *c)
 {
-    fprintf(out, "usage: holdfast %s [OPTIONS]%s%s\n\n%s.\n", c->name, *c->arguments ? " " : "",
-            c->arguments, c->sentence);
+    fprintf(out, "usage: holdfast %s [OPTIONS]%s%s\n\n", c->name, *c->arguments ? " " : "", c->arguments);
+    print_capital(out, c);
     if (c->detail != NULL)
         fprintf(out, "\n%s\n", c->detail);
     fprintf(out, "\noptions:\n");
@@ -118,8 +125,8 @@ void help_markdown(FILE *out)
     fputs("\nOptions of every command:\n\n| option | |\n|---|---|\n", out);
     markdown_options(out, command_common_options);
     for (const struct command *c = command_table; c->name != NULL; c++) {
-        fprintf(out, "\n## holdfast %s%s%s\n\n%s.\n", c->name, *c->arguments ? " " : "",
-                c->arguments, c->sentence);
+        fprintf(out, "\n## holdfast %s%s%s\n\n", c->name, *c->arguments ? " " : "", c->arguments);
+        print_capital(out, c);
         if (c->detail != NULL)
             fprintf(out, "\n%s\n", c->detail);
         if (c->options != NULL && c->options->name != NULL) {
