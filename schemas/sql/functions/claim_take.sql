@@ -1,7 +1,9 @@
 -- claim_take(p_owner, p_token, p_ids[], t, p_until)                          internal, @schema@
 --
 -- The writing half of a claim over operations that the caller has locked and found claimable: a new attempt each,
--- its evidence, and the token with what it got (nothing, too: a repeated call must not take more than the first).
+-- its evidence, and the token with what it got. A token that got nothing is kept, too: a call that arrives late, after its
+-- repetition was answered, must not take anything for nobody; but that row alone need not wait for the disk, or every idle
+-- pod would flush the log at each look.
 -- first_sent_at is the start of the first attempt that may have been sent; the retention of a key counts from there.
 -- Locks: none new. Tables: tool_operations, worker_leases, operation_evidence, claims.
 CREATE OR REPLACE FUNCTION @schema@.claim_take(p_owner text, p_token uuid, p_ids text[], t timestamptz,
@@ -10,6 +12,9 @@ LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, @schema@, pg_temp
 AS $$
 BEGIN
+    IF p_ids IS NULL THEN
+        PERFORM set_config('synchronous_commit', 'off', true);
+    END IF;
     WITH taken AS (
         UPDATE @schema@.tool_operations o
            SET status = 'dispatching', dispatch_owner = p_owner, dispatch_until = p_until,

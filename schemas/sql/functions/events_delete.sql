@@ -24,7 +24,7 @@ AS $$
 DECLARE
     v_deleted integer;
 BEGIN
-    PERFORM @schema@.service_check('events_delete', 'shard:' || p_shard, p_owner, NULL);
+    PERFORM @schema@.service_check('events_delete', 'shard:' || p_shard, p_owner, 1);
     IF cardinality(p_seqs) IS DISTINCT FROM cardinality(p_event_ids) OR coalesce(cardinality(p_seqs), 10001) > 10000 THEN
         RAISE EXCEPTION 'events_delete: up to 10000 sequences and as many UUIDs must be given' USING ERRCODE = '22023';
     END IF;

@@ -27,7 +27,7 @@ AS $$
 DECLARE
     v_after bigint := coalesce(p_after, 0);
 BEGIN
-    PERFORM @schema@.service_check('events_read', 'shard:' || p_shard, p_owner, NULL);
+    PERFORM @schema@.service_check('events_read', 'shard:' || p_shard, p_owner, 1);
     IF coalesce(p_limit, 0) NOT BETWEEN 1 AND 10000 THEN
         RAISE EXCEPTION 'events_read: a limit of % is outside 1 … 10000', p_limit USING ERRCODE = '22023';
     END IF;

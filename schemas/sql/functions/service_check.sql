@@ -1,7 +1,7 @@
 -- service_check(p_verb, p_name, p_owner, p_ttl_ms)                           internal, @schema@
 --
--- Refuses (22023) names that are no service of this installation, an empty owner, a TTL outside the ceiling; a NULL
--- TTL is for verbs without one. service_holds() is the check of a holder.
+-- Refuses (22023) names that are no service of this installation, an empty owner, a TTL outside the ceiling (verbs
+-- without a TTL give 1). service_holds() is the check of a holder.
 -- Locks: none. Tables: control.
 CREATE OR REPLACE FUNCTION @schema@.service_check(p_verb text, p_name text, p_owner text, p_ttl_ms bigint) RETURNS void
 LANGUAGE plpgsql VOLATILE
@@ -22,7 +22,7 @@ BEGIN
     IF coalesce(p_owner, '') = '' OR length(p_owner) > 200 THEN
         RAISE EXCEPTION '%: an owner of 1 to 200 characters must be given', p_verb USING ERRCODE = '22023';
     END IF;
-    IF p_ttl_ms NOT BETWEEN 1 AND c.max_service_ttl_ms THEN
+    IF coalesce(p_ttl_ms, 0) NOT BETWEEN 1 AND c.max_service_ttl_ms THEN
         RAISE EXCEPTION '%: a TTL of % ms is outside 1 … %', p_verb, p_ttl_ms, c.max_service_ttl_ms
             USING ERRCODE = '22023';
     END IF;

@@ -13,7 +13,7 @@ AS $$
 DECLARE
     v_mine boolean;
 BEGIN
-    PERFORM @schema@.service_check('service_release', p_name, p_owner, NULL);
+    PERFORM @schema@.service_check('service_release', p_name, p_owner, 1);
     PERFORM FROM @schema@.service_leases s WHERE s.name = p_name FOR NO KEY UPDATE;
     v_mine := EXISTS (SELECT FROM @schema@.service_leases s
                        WHERE s.name = p_name AND s.owner = p_owner AND s.epoch = p_epoch);
