@@ -54,7 +54,7 @@ BEGIN
     PERFORM 1 FROM @schema@.agent_runs r WHERE r.run_id = ANY (p_run_ids) ORDER BY r.run_id FOR NO KEY UPDATE;
     t := clock_timestamp();
     -- Decide and write.
-    k := @schema@.take_runs(t, p_owner, p_token, p_run_ids, p_ttl_ms, p_handlers);
+    k := @schema@.take_runs(t, p_owner, p_token, p_run_ids, p_ttl_ms, p_handlers, false);
     RETURN QUERY SELECT c.* FROM @schema@.step_contexts(@schema@.ordinals(v_n), p_run_ids, k.o_outcomes, k.o_takeovers,
                                                         k.o_takeover_ms, k.o_started) c;
 END $$;

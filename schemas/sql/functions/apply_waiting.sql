@@ -9,10 +9,10 @@ BEGIN
     SELECT array_agg(d.tenant_id) AS tenants, array_agg(d.request_key) AS keys, array_agg(d.run_id) AS run_ids,
            array_agg(CASE WHEN d.nth = 1 THEN 'cancelled' ELSE 'already_terminal' END) AS outcomes,
            array_agg(d.run_id) FILTER (WHERE d.nth = 1) AS cancelled,
-           array_agg(d.record ->> 'reason') FILTER (WHERE d.nth = 1) AS reasons,
+           array_agg(d.detail ->> 'reason') FILTER (WHERE d.nth = 1) AS reasons,
            array_agg(d.requested_by) FILTER (WHERE d.nth = 1) AS bys
     INTO h
-    FROM (SELECT q.tenant_id, q.request_key, q.record, q.requested_by, u.run_id,
+    FROM (SELECT q.tenant_id, q.request_key, q.detail, q.requested_by, u.run_id,
                  row_number() OVER (PARTITION BY u.run_id ORDER BY q.created_at, q.request_key) AS nth
           FROM unnest(p_tenants, p_tasks, p_run_ids) AS u(tenant_id, task_id, run_id)
           JOIN @schema@.requests q ON q.tenant_id = u.tenant_id AND q.task_id = u.task_id AND q.outcome = 'waiting'

@@ -76,7 +76,7 @@ BEGIN
     END IF;
 
     -- Decide and write. What somebody else took between the look and the lock is dropped.
-    k := @schema@.take_runs(t, p_owner, p_token, v_ids, p_ttl_ms, v_handlers);
+    k := @schema@.take_runs(t, p_owner, p_token, v_ids, p_ttl_ms, v_handlers, true);
     RETURN QUERY
     SELECT c.* FROM @schema@.step_contexts(@schema@.ordinals(cardinality(v_ids)), v_ids, k.o_outcomes, k.o_takeovers,
                                            k.o_takeover_ms, k.o_started) c

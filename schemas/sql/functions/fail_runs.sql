@@ -61,3 +61,20 @@ RETURN jsonb_build_object('reason', p_reason, 'detail', CASE p_reason
     WHEN 'attempts_exhausted' THEN 'too many acquisitions without a commit'
     WHEN 'deadline_exceeded' THEN 'the deadline had passed before the run ended'
     ELSE p_reason END);
+
+-- endable_runs(p_run_ids) → those whose open operations could all be locked without waiting. For claim and sweep, which
+-- never wait for a row; the others are left for the next time.
+CREATE OR REPLACE FUNCTION @schema@.endable_runs(p_run_ids uuid[]) RETURNS uuid[]
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    v_got text[];
+BEGIN
+    SELECT array_agg(x.operation_id) INTO v_got
+    FROM (SELECT o.operation_id FROM @schema@.tool_operations o
+          WHERE o.run_id = ANY (p_run_ids) AND o.status IN ('prepared', 'dispatching', 'unknown')
+          ORDER BY o.operation_id FOR NO KEY UPDATE SKIP LOCKED) x;
+    RETURN ARRAY(SELECT u.run_id FROM unnest(p_run_ids) AS u(run_id)
+                 WHERE NOT EXISTS (SELECT 1 FROM @schema@.tool_operations o
+                                   WHERE o.run_id = u.run_id AND o.status IN ('prepared', 'dispatching', 'unknown')
+                                     AND NOT o.operation_id = ANY (coalesce(v_got, '{}'))));
+END $$;

@@ -1,15 +1,18 @@
 -- take_runs: what acquire and claim have in common: decide, then write. Internal.
 -- The caller holds the locks of lease and run of everything in p_run_ids that exists (claim drops what it did not get),
 -- and read p_t after the last of them. Order of the answer: that of p_run_ids.
+-- p_skip: the caller may not wait for a row; a run that would end is left alone (busy) when somebody works on one of its
+-- operations.
 -- Outcomes: acquired, busy, missing, terminal, not_ready, attempts_exhausted, deadline_exceeded. The last two end the run.
 -- Locks: operations (of runs that end).
 CREATE OR REPLACE FUNCTION @schema@.take_runs(p_t timestamptz, p_owner text, p_token uuid, p_run_ids uuid[],
-    p_ttl_ms bigint, p_handlers text[],
+    p_ttl_ms bigint, p_handlers text[], p_skip boolean,
     OUT o_outcomes text[], OUT o_takeovers boolean[], OUT o_takeover_ms bigint[], OUT o_started boolean[])
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_take    uuid[];
     v_fail    uuid[];
+    v_free    uuid[];
     v_reasons text[];
     e         record;
     v_until   timestamptz := p_t + p_ttl_ms * interval '1 millisecond';
@@ -37,6 +40,14 @@ BEGIN
           LEFT JOIN @schema@.agent_runs r ON r.run_id = i.run_id
           LEFT JOIN @schema@.ready y ON y.run_id = i.run_id) d;
 
+    IF p_skip AND v_fail IS NOT NULL THEN
+        v_free := @schema@.endable_runs(v_fail);
+        SELECT array_agg(CASE WHEN o.outcome IN ('attempts_exhausted', 'deadline_exceeded')
+                                   AND NOT p_run_ids[o.ord] = ANY (v_free) THEN 'busy' ELSE o.outcome END ORDER BY o.ord)
+        INTO o_outcomes FROM unnest(o_outcomes) WITH ORDINALITY AS o(outcome, ord);
+        SELECT array_agg(u.run_id), array_agg(u.reason) INTO v_fail, v_reasons
+        FROM unnest(v_fail, v_reasons) AS u(run_id, reason) WHERE u.run_id = ANY (v_free);
+    END IF;
     PERFORM @schema@.fail_runs(p_t, v_fail, v_reasons);
     IF v_take IS NULL THEN
         PERFORM @schema@.keep_empty_token(p_t, p_owner, p_token, v_fail IS NULL);
