@@ -20,12 +20,14 @@ from referencing import Registry, Resource
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "schemas" / "json"
 SCHEMAS = {p.name.removesuffix(".schema.json"): json.loads(p.read_text()) for p in sorted(FOLDER.glob("*.schema.json"))}
-REGISTRY = Registry().with_resources((s["$id"], Resource.from_contents(s)) for s in SCHEMAS.values())
+# The files name each other by file name, as every tool resolves them; here they get some common base.
+BASE = "https://holdfast.invalid/"
+REGISTRY = Registry().with_resources((f"{BASE}{n}.schema.json", Resource.from_contents(s)) for n, s in SCHEMAS.items())
 problems = []
 
 
 def validator(name):
-    return jsonschema.Draft202012Validator(SCHEMAS[name], registry=REGISTRY,
+    return jsonschema.Draft202012Validator({"$ref": f"{BASE}{name}.schema.json"}, registry=REGISTRY,
                                            format_checker=jsonschema.Draft202012Validator.FORMAT_CHECKER)
 
 
@@ -81,6 +83,10 @@ def files():
         jsonschema.Draft202012Validator.check_schema(schema)
         if schema["$schema"] != "https://json-schema.org/draft/2020-12/schema":
             problems.append(f"{name}: not 2020-12")
+        # The version of a message; of a result it is what the header ce_dataschema says.
+        urn = "urn:holdfast:schema:" + (name.replace("result.", "result:", 1) if name != "result.headers" else "result-headers")
+        if schema["$comment"] != urn + ":1":
+            problems.append(f"{name}: $comment is not {urn}:1")
     asyncapi = (ROOT / "schemas/asyncapi.yaml").read_text()
     named = set(re.findall(r"\./json/([A-Za-z0-9_.-]+)\.schema\.json", asyncapi))
     for name in named - set(SCHEMAS):
