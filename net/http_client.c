@@ -43,12 +43,12 @@ static void curl_start(void)
 
 static int on_socket(CURL *easy, curl_socket_t fd, int what, void *opaque, void *known)
 {
-    (void)easy;
     struct http_client *client = opaque;
     if (what == CURL_POLL_REMOVE) {
         (void)epoll_ctl(client->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
         return 0;
     }
+    http_exchange_uses(easy, fd);
     struct epoll_event event = {.data.fd = fd};
     event.events = ((what & CURL_POLL_IN) != 0 ? (uint32_t)EPOLLIN : 0U) |
                    ((what & CURL_POLL_OUT) != 0 ? (uint32_t)EPOLLOUT : 0U);

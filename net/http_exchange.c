@@ -79,6 +79,21 @@ static curl_socket_t on_open_socket(void *opaque, curlsocktype purpose,
     return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
 }
 
+static bool set_user_timeout(const struct http_exchange *x, curl_socket_t fd)
+{
+    unsigned ms = (unsigned)x->timeout_ms;
+    return setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms) == 0;
+}
+
+void http_exchange_uses(CURL *easy, curl_socket_t fd)
+{
+    struct http_exchange *x = NULL;
+    (void)curl_easy_getinfo(easy, CURLINFO_PRIVATE, (char **)&x);
+    if (x != NULL) {
+        (void)set_user_timeout(x, fd); // fails on the resolver's own socket, which needs none
+    }
+}
+
 // Closing resets: what the kernel has not delivered by then is thrown away, also when the process
 // is killed. Set from the start, for a killed process sets nothing. While the process stands still
 // (SIGSTOP) TCP_USER_TIMEOUT does it.
@@ -87,10 +102,8 @@ static int on_socket_option(void *opaque, curl_socket_t fd, curlsocktype purpose
     (void)purpose;
     const struct http_exchange *x = opaque;
     struct linger reset = {.l_onoff = 1, .l_linger = 0};
-    unsigned user_timeout_ms = (unsigned)x->timeout_ms;
     if (setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset) != 0 ||
-        setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &user_timeout_ms, sizeof user_timeout_ms) !=
-            0) {
+        !set_user_timeout(x, fd)) {
         return CURL_SOCKOPT_ERROR;
     }
     return CURL_SOCKOPT_OK;

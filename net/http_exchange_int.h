@@ -44,6 +44,10 @@ void http_exchange_free(struct http_exchange *x); // not the easy handle
 // What is known at the end. Borrows from x.
 void http_exchange_answer(const struct http_exchange *x, CURLcode code, struct http_answer *ret);
 
+// The exchange of this handle waits on that socket from now on: a kept connection may have been made for a request with
+// another time-out.
+void http_exchange_uses(CURL *easy, curl_socket_t fd);
+
 // http_client.c
 bool http_client_sending_stopped(const struct http_client *client);
 

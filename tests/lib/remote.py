@@ -7,7 +7,8 @@ The ledger is the judge of every test about side effects: it counts executions, 
 
 A fault is chosen by the query (?fault=close_after&status=500&delay_ms=200) or by a script set before:
     POST /_script   {"path": "/pay", "faults": ["hang", {"fault": "ok", "status": 429}]}   consumed one a request
-    GET  /_ledger   {"executions": […], "by_key": {key: n}, "requests": n, "connections": n, "resets": n}
+    GET  /_ledger   {"executions": […], "by_key": {key: n}, "requests": n, "connections": n,
+                     "resets": n}            callers that reset the connection before they had their answer
     POST /_release  answers what hangs
     POST /_reset    forgets everything
 
@@ -198,6 +199,7 @@ async def serve(remote, reader, writer):
     remote.connections += 1
     connection = remote.connections
     counted = True
+    answering = False
     try:
         while True:
             request = await read_request(reader)
@@ -211,13 +213,15 @@ async def serve(remote, reader, writer):
                 await writer.drain()
                 continue
             remote.requests += 1
+            answering = True
             if not await misbehave(remote, writer, request, remote.choose(request), connection):
                 break
             await writer.drain()
+            answering = False
             if request["headers"].get("connection", "").lower() == "close":
                 break
     except ConnectionResetError:
-        remote.resets += 1
+        remote.resets += 1 if answering else 0
     except (ConnectionError, asyncio.IncompleteReadError):
         pass
     finally:
