@@ -1,3 +1,4 @@
+#include <ctype.h>
 #include <errno.h>
 #include <string.h>
 
@@ -102,6 +103,10 @@ static void load_credential(struct loading *l, struct config_tool *tool)
     const char *section = arena_printf(l->arena, "tool.%s", tool->name);
     bool from_env = tool->credential_env[0] != '\0', from_file = tool->credential_file[0] != '\0';
     tool->credential = "";
+    /* A file cannot hold a value that ends with a blank. */
+    size_t n = strlen(tool->credential_prefix);
+    if (n > 0 && isalnum((unsigned char)tool->credential_prefix[n - 1]))
+        tool->credential_prefix = arena_printf(l->arena, "%s ", tool->credential_prefix);
     if (!from_env && !from_file)
         return;
     const char *value = NULL;

@@ -7,7 +7,8 @@ NAMED(tool, method, CHOICE, "POST", 0, 0, "POST|PUT|PATCH|DELETE", 0, "HTTP meth
 NAMED(tool, credential_env, TEXT, "", 0, 0, "", 0, "Environment variable that holds the credential")
 NAMED(tool, credential_file, TEXT, "", 0, 0, "", 0, "File that holds the credential")
 NAMED(tool, credential_header, TEXT, "Authorization", 0, 0, "", 0, "Header in which the credential is sent")
-NAMED(tool, credential_prefix, TEXT, "Bearer ", 0, 0, "", 0, "What stands before the credential in that header")
+NAMED(tool, credential_prefix, TEXT, "Bearer", 0, 0, "", 0,
+      "What stands before the credential in that header; a blank comes between when it ends with a letter or digit")
 NAMED(tool, capability, CHOICE, "none", 0, 0, "none|idempotency_key|deterministic_id|query", 0,
       "What makes a second attempt safe when the outcome of the first is unknown. none: nothing does; a person decides")
 NAMED(tool, retention_ms, INT, "0", 0, 31536000000, "ms", 0,
