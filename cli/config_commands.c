@@ -24,7 +24,7 @@ int command_config_check(struct invocation *inv)
     struct config *cfg CLEANUP(config_drop) = session_config(inv, CONFIG_NEEDS_POSTGRES | CONFIG_NEEDS_KAFKA);
     if (cfg == NULL)
         return EXIT_HOLDS_NOT;
-    struct broker *broker CLEANUP(session_broker_drop) = session_broker(cfg, NULL);
+    struct broker *broker CLEANUP(session_broker_drop) = session_broker(cfg);
     if (broker == NULL)
         return EXIT_HOLDS_NOT;
     puts("the configuration holds");

@@ -69,7 +69,7 @@ int command_dlq_list(struct invocation *inv)
     struct config *cfg CLEANUP(config_drop) = session_config(inv, CONFIG_NEEDS_KAFKA);
     if (cfg == NULL)
         return EXIT_CANNOT_RUN;
-    struct broker *broker CLEANUP(session_broker_drop) = session_broker(cfg, NULL);
+    struct broker *broker CLEANUP(session_broker_drop) = session_broker(cfg);
     if (broker == NULL)
         return EXIT_CANNOT_RUN;
     struct arena *arena CLEANUP(arena_drop) = arena_new();

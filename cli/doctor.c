@@ -223,7 +223,7 @@ static void check_kafka(struct doctor *d)
         found(d, VERDICT_FAIL, "kafka", "set kafka.bootstrap.servers", "not configured");
         return;
     }
-    struct broker *broker CLEANUP(session_broker_drop) = session_broker(d->cfg, NULL);
+    struct broker *broker CLEANUP(session_broker_drop) = session_broker(d->cfg);
     struct broker_error error = {""};
     char cluster[128];
     if (broker == NULL) {

@@ -136,7 +136,7 @@ static bool wait_for_postgres(struct pod *pod, const sigset_t *signals)
 
 static bool wait_for_kafka(struct pod *pod, const sigset_t *signals)
 {
-    pod->broker = session_broker(pod->cfg, NULL);
+    pod->broker = session_broker(pod->cfg);
     if (pod->broker == NULL)
         return false;
     char cluster[128];

@@ -119,7 +119,7 @@ void session_db_drop(struct db **db)
         db_free(*db);
 }
 
-struct broker *session_broker(const struct config *cfg, const char *offset_reset)
+struct broker *session_broker(const struct config *cfg)
 {
     struct broker_property *properties = calloc(cfg->n_kafka + 1, sizeof *properties);
     if (properties == NULL)
@@ -127,15 +127,11 @@ struct broker *session_broker(const struct config *cfg, const char *offset_reset
     size_t n = 0;
     for (size_t i = 0; i < cfg->n_kafka; i++) {
         const struct config_kafka *k = &cfg->kafka[i];
-        if (offset_reset != NULL && strcmp(k->name, "auto.offset.reset") == 0)
-            continue;
         enum broker_scope scope = k->scope == KAFKA_CONSUMER   ? BROKER_CONSUMER
                                   : k->scope == KAFKA_PRODUCER ? BROKER_PRODUCER
                                                                : BROKER_ALL;
         properties[n++] = (struct broker_property){k->name, k->value, scope};
     }
-    if (offset_reset != NULL)
-        properties[n++] = (struct broker_property){"auto.offset.reset", offset_reset, BROKER_CONSUMER};
     struct broker *broker = NULL;
     struct broker_error error;
     enum broker_result result = broker_open(properties, n, NULL, &broker, &error);

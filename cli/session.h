@@ -26,8 +26,8 @@ MUST_CHECK struct db *session_db(const struct config *cfg, bool any_server);
 void session_db_error(const struct db *db, enum outcome outcome);
 void session_db_drop(struct db **db); // for CLEANUP
 
-// Properties from the configuration, "auto.offset.reset" for consumers that belong to no group of pods. NULL: printed.
-MUST_CHECK struct broker *session_broker(const struct config *cfg, const char *offset_reset);
+// With the properties of the configuration; connects to nothing. NULL: errors are printed.
+MUST_CHECK struct broker *session_broker(const struct config *cfg);
 void session_broker_drop(struct broker **broker); // for CLEANUP
 
 // One line of JSON on standard output.

@@ -179,7 +179,7 @@ int command_submit(struct invocation *inv)
     struct config *cfg CLEANUP(config_drop) = session_config(inv, CONFIG_NEEDS_KAFKA);
     if (cfg == NULL)
         return EXIT_CANNOT_RUN;
-    struct broker *broker CLEANUP(session_broker_drop) = session_broker(cfg, NULL);
+    struct broker *broker CLEANUP(session_broker_drop) = session_broker(cfg);
     struct broker_error error;
     char cluster[128], topic[256];
     snprintf(topic, sizeof topic, "%stasks", cfg->topics.prefix);

@@ -19,10 +19,10 @@ static void interrupt(int number)
 }
 
 struct tail {
-    const struct invocation *inv;
     bool json;
     const char *task;
-    long left; // runs that are still to end; 0: no limit
+    int64_t since_ms; // what is older is passed over: every consumer of ours begins with the oldest record
+    long left;        // runs that are still to end; 0: no limit
     bool done;
 };
 
@@ -61,6 +61,8 @@ static void print_json(const struct broker_record *record, const struct result_e
 
 static void show_record(struct tail *tail, const struct broker_record *record)
 {
+    if (record->timestamp_ms < tail->since_ms)
+        return;
     struct arena *arena CLEANUP(arena_drop) = arena_new();
     struct result_event event;
     struct json_error problem;
@@ -105,15 +107,16 @@ static int follow(struct tail *tail, struct broker_consumer *consumer, long time
 int command_tail(struct invocation *inv)
 {
     long timeout_s = 0;
-    struct tail tail = {.inv = inv, .json = invocation_flag(inv, "json"), .task = invocation_value(inv, "task")};
+    struct tail tail = {.json = invocation_flag(inv, "json"), .task = invocation_value(inv, "task")};
     if (!invocation_integer(inv, "until-terminal", 1, 1000000000, &tail.left) ||
         !invocation_integer(inv, "timeout", 1, 86400, &timeout_s))
         return EXIT_CANNOT_RUN;
+    if (!invocation_flag(inv, "from-beginning"))
+        tail.since_ms = clock_wall_us() / CLOCK_MS;
     struct config *cfg CLEANUP(config_drop) = session_config(inv, CONFIG_NEEDS_KAFKA);
     if (cfg == NULL)
         return EXIT_CANNOT_RUN;
-    struct broker *broker CLEANUP(session_broker_drop) =
-        session_broker(cfg, invocation_flag(inv, "from-beginning") ? "earliest" : "latest");
+    struct broker *broker CLEANUP(session_broker_drop) = session_broker(cfg);
     if (broker == NULL)
         return EXIT_CANNOT_RUN;
     char topic[256], group[64] = "holdfast-tail-";
