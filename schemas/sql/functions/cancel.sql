@@ -69,10 +69,10 @@ BEGIN
     t := clock_timestamp();
 
     -- Decide.
-    SELECT array_agg(d.outcome ORDER BY d.n), array_agg(d.first_outcome ORDER BY d.n),
+    SELECT array_agg(d.outcome), array_agg(d.first_outcome),
            array_agg(CASE WHEN d.outcome IN ('duplicate', 'request_conflict') THEN d.known_run_id
-                          WHEN d.outcome IN ('cancelled', 'already_terminal') THEN d.run_id END ORDER BY d.n),
-           array_agg(d.n ORDER BY d.run_id) FILTER (WHERE d.outcome = 'cancelled')
+                          WHEN d.outcome IN ('cancelled', 'already_terminal') THEN d.run_id END),
+           array_agg(d.n) FILTER (WHERE d.outcome = 'cancelled')
     INTO v_outcome, v_first, v_run, v_cancel
     FROM (SELECT g.n, r.run_id, q.outcome AS first_outcome, q.run_id AS known_run_id, CASE
               WHEN v_bad[g.n] THEN 'invalid'
@@ -87,7 +87,8 @@ BEGIN
           FROM generate_series(1, v_n) AS g(n)
           LEFT JOIN @schema@.requests q ON q.tenant_id = p_tenant[g.n] AND q.request_key = v_keys[g.n]
           LEFT JOIN @schema@.agent_tasks k ON k.tenant_id = p_tenant[g.n] AND k.task_id = v_tasks[g.n]
-          LEFT JOIN @schema@.agent_runs r ON r.run_id = v_runs[g.n]) d;
+          LEFT JOIN @schema@.agent_runs r ON r.run_id = v_runs[g.n]
+          ORDER BY g.n OFFSET 0) d;
 
     -- Write.
     DELETE FROM @schema@.agent_tasks k USING unnest(v_made.tenants, v_made.tasks) AS m(tenant_id, task_id)

@@ -176,24 +176,24 @@ BEGIN
         LEFT JOIN @schema@.tool_operations o ON o.operation_id = u.operation_id AND o.run_id = p_run_ids[u.item];
     END IF;
 
-    -- then every item: exactly one outcome.
-    SELECT array_agg(d.outcome ORDER BY d.n),
+    -- then every item: exactly one outcome. (OFFSET 0 keeps an expression from being evaluated wherever it is named.)
+    SELECT array_agg(d.outcome),
            array_agg(CASE d.outcome
                WHEN 'invalid' THEN coalesce(d.why, v_w_bad ->> d.n::text, v_d_bad ->> d.n::text,
                                             v_i_bad -> d.n::text ->> 1, v_e_bad -> d.n::text ->> 1)
                WHEN 'open_operations' THEN coalesce(d.open, 'an intent of this commit')
                WHEN 'event_too_large' THEN v_e_bad -> d.n::text ->> 1
                WHEN 'intent_conflict' THEN v_i_bad -> d.n::text ->> 1
-               WHEN 'effect_in_doubt' THEN v_i_bad -> d.n::text ->> 1 END ORDER BY d.n),
-           array_agg(d.revision ORDER BY d.n), array_agg(d.epoch ORDER BY d.n), array_agg(d.owner ORDER BY d.n),
-           array_agg(d.ends ORDER BY d.n),
-           array_agg(d.outcome = 'ok' AND d.applied IS NULL ORDER BY d.n),
-           array_agg(d.ends IS NULL AND d.parks ORDER BY d.n),
-           array_agg(d.n ORDER BY p_run_ids[d.n]) FILTER (WHERE d.outcome = 'ok' AND d.applied IS NULL),
-           array_agg(d.n ORDER BY p_run_ids[d.n]) FILTER (WHERE d.outcome = 'ok' AND d.applied IS NULL AND d.ends IS NOT NULL),
-           array_agg(p_run_ids[d.n] ORDER BY p_run_ids[d.n]) FILTER (WHERE d.outcome = 'ok' AND d.applied IS NULL AND d.ends IS NOT NULL),
-           array_agg(d.n ORDER BY p_run_ids[d.n]) FILTER (WHERE d.outcome = 'ok' AND d.applied IS NULL AND d.ends IS NULL AND d.parks),
-           array_agg(d.n ORDER BY p_run_ids[d.n]) FILTER (WHERE d.outcome = 'ok' AND d.applied IS NULL AND d.leaves)
+               WHEN 'effect_in_doubt' THEN v_i_bad -> d.n::text ->> 1 END),
+           array_agg(d.revision), array_agg(d.epoch), array_agg(d.owner),
+           array_agg(d.ends),
+           array_agg(d.outcome = 'ok' AND d.applied IS NULL),
+           array_agg(d.ends IS NULL AND d.parks),
+           array_agg(d.n) FILTER (WHERE d.outcome = 'ok' AND d.applied IS NULL),
+           array_agg(d.n) FILTER (WHERE d.outcome = 'ok' AND d.applied IS NULL AND d.ends IS NOT NULL),
+           array_agg(p_run_ids[d.n]) FILTER (WHERE d.outcome = 'ok' AND d.applied IS NULL AND d.ends IS NOT NULL),
+           array_agg(d.n) FILTER (WHERE d.outcome = 'ok' AND d.applied IS NULL AND d.ends IS NULL AND d.parks),
+           array_agg(d.n) FILTER (WHERE d.outcome = 'ok' AND d.applied IS NULL AND d.leaves)
     INTO v_outcome, v_detail, v_revision, v_epoch, v_owner, v_end, v_write, v_park, v_ok, v_ended, v_ended_ids, v_parked, v_left
     FROM (SELECT b.*, CASE
               WHEN b.why = 'a member is missing' THEN 'invalid'
@@ -258,7 +258,7 @@ BEGIN
                                        AND NOT v_d ? o.operation_id))) END AS open
                 FROM generate_series(1, v_n) AS g(n)
                 LEFT JOIN @schema@.agent_runs r ON r.run_id = p_run_ids[g.n]
-                LEFT JOIN @schema@.worker_leases l ON l.run_id = p_run_ids[g.n]) b) d;
+                LEFT JOIN @schema@.worker_leases l ON l.run_id = p_run_ids[g.n] OFFSET 0) b ORDER BY b.n OFFSET 0) d;
 
     -- Write: only the successes.
     UPDATE @schema@.agent_runs r

@@ -67,7 +67,7 @@ BEGIN
                   SELECT 1 FROM @schema@.tool_operations o JOIN @schema@.agent_runs c ON c.run_id = o.run_id
                   WHERE o.operation_id = k.compensates AND c.first_run_id = r.first_run_id)
                   THEN 'compensates no operation of this submission'
-              END AS why) w) d;
+              END AS why OFFSET 0) w OFFSET 0) d;
 
     SELECT array_agg(DISTINCT o.operation_id) INTO o_replaces
     FROM generate_series(1, v_n) AS g(n)

@@ -36,9 +36,9 @@ BEGIN
     t := clock_timestamp();
 
     -- Decide.
-    SELECT array_agg(d.outcome ORDER BY d.ord), array_agg(d.epoch ORDER BY d.ord),
-           array_agg(d.run_id ORDER BY d.run_id) FILTER (WHERE d.outcome = 'released'),
-           array_agg(d.run_id ORDER BY d.run_id)
+    SELECT array_agg(d.outcome), array_agg(d.epoch),
+           array_agg(d.run_id) FILTER (WHERE d.outcome = 'released'),
+           array_agg(d.run_id)
                FILTER (WHERE d.outcome = 'released' AND d.status IN ('pending', 'running'))
     INTO v_outcomes, v_epochs, v_release, v_ready
     FROM (SELECT i.ord, i.run_id, l.epoch, r.status,
@@ -46,7 +46,8 @@ BEGIN
                       ELSE 'not_holder' END AS outcome
           FROM unnest(p_run_ids) WITH ORDINALITY AS i(run_id, ord)
           LEFT JOIN @schema@.worker_leases l ON l.run_id = i.run_id
-          LEFT JOIN @schema@.agent_runs r ON r.run_id = i.run_id) d;
+          LEFT JOIN @schema@.agent_runs r ON r.run_id = i.run_id
+          ORDER BY i.ord OFFSET 0) d;
 
     -- Write.
     UPDATE @schema@.worker_leases l SET owner = NULL, expires_at = t, updated_at = t WHERE l.run_id = ANY (v_release);

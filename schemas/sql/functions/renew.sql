@@ -42,7 +42,7 @@ BEGIN
     t := clock_timestamp();
 
     -- Decide.
-    SELECT array_agg(d.outcome ORDER BY d.ord), array_agg(d.epoch ORDER BY d.ord), array_agg(d.status ORDER BY d.ord),
+    SELECT array_agg(d.outcome), array_agg(d.epoch), array_agg(d.status),
            array_agg(d.run_id) FILTER (WHERE d.outcome = 'renewed')
     INTO v_outcomes, v_epochs, v_statuses, v_renew
     FROM (SELECT i.ord, i.run_id, l.epoch, r.status,
@@ -55,7 +55,8 @@ BEGIN
                       ELSE 'renewed' END AS outcome
           FROM unnest(p_run_ids) WITH ORDINALITY AS i(run_id, ord)
           LEFT JOIN @schema@.worker_leases l ON l.run_id = i.run_id
-          LEFT JOIN @schema@.agent_runs r ON r.run_id = i.run_id) d;
+          LEFT JOIN @schema@.agent_runs r ON r.run_id = i.run_id
+          ORDER BY i.ord OFFSET 0) d;
 
     -- Write.
     UPDATE @schema@.worker_leases l SET expires_at = t + p_ttl_ms * interval '1 millisecond', updated_at = t

@@ -57,19 +57,18 @@ BEGIN
     t := clock_timestamp();
 
     -- Decide.
-    SELECT array_agg(d.outcome ORDER BY d.n), array_agg(d.first_outcome ORDER BY d.n),
+    SELECT array_agg(d.outcome), array_agg(d.first_outcome),
            array_agg(CASE d.outcome WHEN 'created' THEN p_new_run_id[d.n] WHEN 'task_active' THEN d.run_id
-                                    WHEN 'unsettled_operations' THEN d.run_id WHEN 'duplicate' THEN d.known_run_id END
-                     ORDER BY d.n),
-           array_agg(d.run_id ORDER BY d.n),
-           array_agg(d.n ORDER BY p_new_run_id[d.n]) FILTER (WHERE d.outcome = 'created'),
+                                    WHEN 'unsettled_operations' THEN d.run_id WHEN 'duplicate' THEN d.known_run_id END),
+           array_agg(d.run_id),
+           array_agg(d.n) FILTER (WHERE d.outcome = 'created'),
            array_agg(CASE d.outcome
                WHEN 'created' THEN jsonb_strip_nulls(jsonb_build_object(
                    'retry_of', d.run_id, 'reason', p_reason[d.n], 'by', p_by[d.n],
                    'allow_unsettled', to_jsonb(d.doubt),
                    'again', CASE WHEN p_fresh[d.n] THEN to_jsonb(d.again) END))
                WHEN 'unsettled_operations' THEN jsonb_build_object('operations', to_jsonb(d.doubt))
-               WHEN 'duplicate' THEN d.known_detail END ORDER BY d.n)
+               WHEN 'duplicate' THEN d.known_detail END)
     INTO v_outcome, v_first, v_run, v_prev, v_new, v_detail
     FROM (SELECT b.*, CASE
               WHEN v_bad[b.n] OR p_new_run_id[b.n] IS NULL THEN 'invalid'
@@ -92,7 +91,8 @@ BEGIN
                 FROM generate_series(1, v_n) AS g(n)
                 LEFT JOIN @schema@.requests q ON q.tenant_id = p_tenant[g.n] AND q.request_key = v_keys[g.n]
                 LEFT JOIN @schema@.agent_tasks k ON k.tenant_id = p_tenant[g.n] AND k.task_id = v_tasks[g.n]
-                LEFT JOIN @schema@.agent_runs r ON r.run_id = coalesce(p_run_id[g.n], k.active_run_id)) b) d;
+                LEFT JOIN @schema@.agent_runs r ON r.run_id = coalesce(p_run_id[g.n], k.active_run_id)
+                OFFSET 0) b ORDER BY b.n OFFSET 0) d;
 
     -- Write.
     IF v_new IS NOT NULL THEN

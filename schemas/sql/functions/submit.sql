@@ -105,10 +105,10 @@ BEGIN
     t := clock_timestamp();
 
     -- Decide.
-    SELECT array_agg(d.outcome ORDER BY d.n), array_agg(d.first_outcome ORDER BY d.n),
+    SELECT array_agg(d.outcome), array_agg(d.first_outcome),
            array_agg(CASE d.outcome WHEN 'created' THEN p_run_id[d.n] WHEN 'task_active' THEN d.active_run_id
                                     WHEN 'unsettled_operations' THEN d.active_run_id
-                                    WHEN 'invalid' THEN NULL ELSE d.known_run_id END ORDER BY d.n),
+                                    WHEN 'invalid' THEN NULL ELSE d.known_run_id END),
            array_agg(CASE d.outcome
                WHEN 'duplicate' THEN d.known_detail
                WHEN 'request_conflict' THEN jsonb_build_object('detail', 'this request_id was used with another content')
@@ -117,14 +117,14 @@ BEGIN
                WHEN 'unsettled_operations' THEN jsonb_build_object('run_id', d.active_run_id, 'operations', to_jsonb(d.doubt))
                WHEN 'created' THEN CASE WHEN d.active_run_id IS NOT NULL THEN jsonb_strip_nulls(jsonb_build_object(
                         'cancelled_run_id', d.active_run_id, 'allow_unsettled', to_jsonb(d.doubt), 'by', p_by[d.n])) END
-               END ORDER BY d.n),
+               END),
            array_agg(NOT v_nameless[d.n] AND CASE
                WHEN d.outcome IN ('duplicate', 'request_conflict')
                    THEN coalesce(p_own_key[d.n], false) AND p_source[d.n] IS NOT NULL
                         AND p_source[d.n] IS DISTINCT FROM d.known_source AND NOT d.seen
-               ELSE true END ORDER BY d.n),
-           array_agg(d.n ORDER BY p_run_id[d.n]) FILTER (WHERE d.outcome = 'created'),
-           array_agg(d.n ORDER BY d.active_run_id) FILTER (WHERE d.outcome = 'created' AND d.active_run_id IS NOT NULL)
+               ELSE true END),
+           array_agg(d.n) FILTER (WHERE d.outcome = 'created'),
+           array_agg(d.n) FILTER (WHERE d.outcome = 'created' AND d.active_run_id IS NOT NULL)
     INTO v_outcome, v_first, v_run, v_detail, v_news, v_new, v_cancel
     FROM (SELECT b.*, CASE
               WHEN v_nameless[b.n] THEN 'invalid'
@@ -142,7 +142,7 @@ BEGIN
                 LEFT JOIN @schema@.requests s ON s.tenant_id = p_tenant[g.n] AND s.request_key = 'd:' || p_source[g.n]
                 LEFT JOIN @schema@.agent_tasks k ON k.tenant_id = p_tenant[g.n] AND k.task_id = p_task[g.n]
                 LEFT JOIN @schema@.agent_runs r ON r.run_id = k.active_run_id AND r.status IN ('pending', 'running')
-               ) b) d;
+                OFFSET 0) b ORDER BY b.n OFFSET 0) d;
 
     -- Write: first what ends, so that its last event comes before anything of the new run.
     IF v_cancel IS NOT NULL THEN

@@ -17,13 +17,13 @@ DECLARE
     e         record;
     v_until   timestamptz := p_t + p_ttl_ms * interval '1 millisecond';
 BEGIN
-    SELECT array_agg(d.outcome ORDER BY d.ord),
-           array_agg(d.outcome = 'acquired' AND d.lapsed_at IS NOT NULL ORDER BY d.ord),
-           array_agg((extract(epoch FROM p_t - d.lapsed_at) * 1000)::bigint ORDER BY d.ord),
-           array_agg(d.outcome = 'acquired' AND d.status = 'pending' ORDER BY d.ord),
-           array_agg(d.run_id ORDER BY d.run_id) FILTER (WHERE d.outcome = 'acquired'),
-           array_agg(d.run_id ORDER BY d.run_id) FILTER (WHERE d.outcome IN ('attempts_exhausted', 'deadline_exceeded')),
-           array_agg(d.outcome ORDER BY d.run_id) FILTER (WHERE d.outcome IN ('attempts_exhausted', 'deadline_exceeded'))
+    SELECT array_agg(d.outcome),
+           array_agg(d.outcome = 'acquired' AND d.lapsed_at IS NOT NULL),
+           array_agg((extract(epoch FROM p_t - d.lapsed_at) * 1000)::bigint),
+           array_agg(d.outcome = 'acquired' AND d.status = 'pending'),
+           array_agg(d.run_id) FILTER (WHERE d.outcome = 'acquired'),
+           array_agg(d.run_id) FILTER (WHERE d.outcome IN ('attempts_exhausted', 'deadline_exceeded')),
+           array_agg(d.outcome) FILTER (WHERE d.outcome IN ('attempts_exhausted', 'deadline_exceeded'))
     INTO o_outcomes, o_takeovers, o_takeover_ms, o_started, v_take, v_fail, v_reasons
     FROM (SELECT i.ord, i.run_id, r.status,
                  CASE WHEN l.ran_out THEN l.lapsed_at WHEN l.owner IS NOT NULL THEN l.expires_at END AS lapsed_at,
@@ -38,7 +38,8 @@ BEGIN
           FROM unnest(p_run_ids) WITH ORDINALITY AS i(run_id, ord)
           LEFT JOIN @schema@.worker_leases l ON l.run_id = i.run_id
           LEFT JOIN @schema@.agent_runs r ON r.run_id = i.run_id
-          LEFT JOIN @schema@.ready y ON y.run_id = i.run_id) d;
+          LEFT JOIN @schema@.ready y ON y.run_id = i.run_id
+          ORDER BY i.ord OFFSET 0) d;
 
     IF p_skip AND v_fail IS NOT NULL THEN
         v_free := @schema@.endable_runs(v_fail);
@@ -71,7 +72,8 @@ BEGIN
                  CASE WHEN r.status = 'pending' THEN 'started' ELSE 'taken_over' END AS kind,
                  CASE WHEN l.ran_out THEN l.lapsed_at ELSE l.expires_at END AS lapsed_at
           FROM @schema@.agent_runs r JOIN @schema@.worker_leases l ON l.run_id = r.run_id
-          WHERE r.run_id = ANY (v_take) AND (r.status = 'pending' OR l.ran_out OR l.owner IS NOT NULL)) u;
+          WHERE r.run_id = ANY (v_take) AND (r.status = 'pending' OR l.ran_out OR l.owner IS NOT NULL)
+          OFFSET 0) u;
 
     UPDATE @schema@.worker_leases l
     SET owner = p_owner, epoch = l.epoch + 1, expires_at = v_until, ran_out = false, lapsed_at = NULL, updated_at = p_t

@@ -35,7 +35,8 @@ BEGIN
           END AS reason
           FROM @schema@.agent_runs r
           WHERE r.run_id = ANY (p_run_ids) AND r.status IN ('pending', 'running')
-            AND r.wait_mode IS NOT NULL AND r.woke_reason IS NULL) d
+            AND r.wait_mode IS NOT NULL AND r.woke_reason IS NULL
+          OFFSET 0) d
     WHERE d.reason IS NOT NULL;
 
     IF v_ids IS NULL THEN
