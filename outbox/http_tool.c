@@ -2,6 +2,7 @@
 // to the judge.
 #include "outbox/dispatch_int.h"
 
+#include <ctype.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -49,6 +50,16 @@ static void add_identities(struct header_list *list, const struct dispatch *d)
     add(list, "tracestate", arena_dup_text(d->arena, c->tracestate));
 }
 
+// "Bearer" and a token are two words; a prefix that ends otherwise ("key=") is joined as it stands.
+static const char *credential_of(const struct dispatch *d)
+{
+    const struct config_tool *tool = d->tool->config;
+    size_t n = strlen(tool->credential_prefix);
+    bool word = n > 0 && isalnum((unsigned char)tool->credential_prefix[n - 1]) != 0;
+    return arena_printf(d->arena, "%s%s%s", tool->credential_prefix, word ? " " : "",
+                        tool->credential);
+}
+
 static struct header_list headers_of(const struct dispatch *d)
 {
     const struct config_tool *tool = d->tool->config;
@@ -59,8 +70,7 @@ static struct header_list headers_of(const struct dispatch *d)
     add(&list, "User-Agent", "holdfast/" HOLDFAST_VERSION);
     add_identities(&list, d);
     if (tool->credential[0] != '\0') {
-        add(&list, tool->credential_header,
-            arena_printf(d->arena, "%s%s", tool->credential_prefix, tool->credential));
+        add(&list, tool->credential_header, credential_of(d));
     }
     for (size_t i = 0; i < tool->n_headers; i++) {
         add(&list, tool->headers[i].name, tool->headers[i].value);

@@ -7,8 +7,6 @@
 #ifndef HOLDFAST_OUTBOX_LEDGER_INT_H
 #define HOLDFAST_OUTBOX_LEDGER_INT_H
 
-#include "schemas/json.h" // before db.h
-
 #include "base/arena.h"
 #include "base/check.h"
 #include "base/outcome.h"

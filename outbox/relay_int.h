@@ -6,8 +6,6 @@
 #ifndef HOLDFAST_OUTBOX_RELAY_INT_H
 #define HOLDFAST_OUTBOX_RELAY_INT_H
 
-#include "schemas/json.h" // before db.h
-
 #include "base/arena.h"
 #include "base/lock.h"
 #include "outbox/ledger_int.h"
