@@ -91,6 +91,7 @@ static bool pod_ready(void *opaque, struct text *why)
         struct outbox_health health = {.ledger_connected = true, .relay_connected = true};
         if (pod->outbox != NULL)
             outbox_health(pod->outbox, &health);
+        health.ledger_connected |= pod->cfg->n_tools == 0; // a dispatcher without tools asks for nothing
         if (!health.ledger_connected)
             text_add_str(why, "the dispatcher has no connection to PostgreSQL\n");
         if (!health.relay_connected)
