@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 import traceback
+import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "..", "lib")]
@@ -43,7 +44,8 @@ def main():
     import services
     directory = tempfile.mkdtemp(prefix="holdfast-scenes-")
     os.chmod(directory, 0o755)   # PostgreSQL runs as another user when we are root
-    failed = 0
+    failed = 0 if arguments.scenes else test_language()
+    played = len(read) + (not arguments.scenes)
     with services.Services(directory, arguments.binary) as shared:
         for path, (limit, statements) in read:
             failed += not play(shared, path, limit, statements, directory, arguments)
@@ -51,8 +53,16 @@ def main():
         print(f"logs: {directory}")
     else:
         shutil.rmtree(directory, ignore_errors=True)
-    print(f"{len(read) - failed} passed, {failed} failed")
+    print(f"{played - failed} passed, {failed} failed")
     return 1 if failed else 0
+
+
+def test_language():
+    """The tests of the language itself count as one."""
+    suite = unittest.defaultTestLoader.loadTestsFromName("language_test")
+    result = unittest.TextTestRunner(stream=sys.stdout, verbosity=0).run(suite)
+    print(f"{'PASS' if result.wasSuccessful() else 'FAIL'} language", flush=True)
+    return 0 if result.wasSuccessful() else 1
 
 
 def options():

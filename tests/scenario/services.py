@@ -89,7 +89,9 @@ class Services:
                 "postgres": {"dsn": world.dsn},
                 "redis": {"url": redis.url},
                 "kafka": {"bootstrap.servers": world.bootstrap},
-                "topics": {"prefix": world.prefix, "partitions": "4"},
+                "topics": {"prefix": world.prefix, "partitions": "4", "replication_factor": "1",
+                           "min_insync_replicas": "1"},
+                "pod": {"development": "true"},
                 "lease": {"ttl_ms": "2000", "heartbeat_ms": "400", "heartbeat_timeout_ms": "400"},
                 "sweep": {"interval_ms": "200", "ttl_ms": "1500"},
                 "dispatch": {"claim_ttl_ms": "3000"},
@@ -99,7 +101,7 @@ class Services:
                 world.set(section, key, value)
         world.variables.update(HANDLERS=HANDLERS, SCHEMA=world.schema, PREFIX=world.prefix, DIR=world.dir)
         world.run_command("migrate", within=60)
-        world.run_command("topics", "apply", "--replication", "1", within=60)
+        world.run_command("topics", "apply", within=60)
         with open(os.path.join(HERE, "acts.sql"), encoding="utf-8") as acts:
             self.stack.pg.psql(LOGINS + acts.read(), database=world.database)
         world.set("postgres", "dsn", self.dsn_of(world, "pod"))

@@ -71,7 +71,8 @@ def tool(world, words, _limit):
     """tool NAME at REMOTE PATH { one option a line: name = value }"""
     name, remote, path = words[0].text, find(world.remotes, words[2], "remote"), words[3].text
     section = f"tool.{name}"
-    for key, value in (("kind", "http"), ("url", remote.url + path), ("allow_private", "true")):
+    for key, value in (("kind", "http"), ("url", remote.url + path), ("allow_private", "true"),
+                       ("timeout_ms", "2000")):
         world.set(section, key, value)
     declare(world, section, words[4].text)
 
