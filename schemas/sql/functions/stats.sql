@@ -15,8 +15,6 @@ RETURNS TABLE (ready bigint, held bigint, parked bigint, timers bigint, stranded
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, @schema@, pg_temp
 SET lock_timeout = '2s'
-SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off
 SET jit = off
 AS $$
 #variable_conflict use_column
@@ -25,25 +23,7 @@ DECLARE
     o record;
     e record;
 BEGIN
-    SELECT coalesce(sum(g.prepared), 0)::bigint AS prepared, coalesce(sum(g.dispatching), 0)::bigint AS dispatching,
-           coalesce(sum(g.unsent), 0)::bigint AS unsent, coalesce(sum(g.unknown), 0)::bigint AS unknown,
-           coalesce(max(g.oldest), 0) AS oldest,
-           coalesce(jsonb_agg(jsonb_build_object('tool', g.tool_name, 'prepared', g.prepared,
-                                                 'dispatching', g.dispatching, 'unsent', g.unsent,
-                                                 'unknown', g.unknown, 'unknown_oldest_seconds', coalesce(g.oldest, 0))
-                              ORDER BY g.tool_name), '[]') AS tools
-      INTO o
-      FROM (SELECT x.tool_name, count(*) FILTER (WHERE x.status = 'prepared') AS prepared,
-                   count(*) FILTER (WHERE x.status = 'dispatching') AS dispatching,
-                   count(*) FILTER (WHERE x.status = 'unknown' AND x.attempts = x.attempts_not_sent) AS unsent,
-                   count(*) FILTER (WHERE x.status = 'unknown' AND x.attempts > x.attempts_not_sent) AS unknown,
-                   max(extract(epoch FROM t - x.first_sent_at))
-                       FILTER (WHERE x.status = 'unknown' AND x.attempts > x.attempts_not_sent)::double precision
-                       AS oldest
-              FROM (SELECT a.* FROM @schema@.tool_operations a WHERE a.status = 'prepared'
-                    UNION ALL SELECT a.* FROM @schema@.tool_operations a WHERE a.status = 'dispatching'
-                    UNION ALL SELECT a.* FROM @schema@.tool_operations a WHERE a.status = 'unknown') x
-             GROUP BY x.tool_name) g;
+    SELECT * INTO o FROM @schema@.stats_of_operations(t);
     SELECT sum(g.rows)::bigint AS rows, max(g.oldest) AS oldest,
            jsonb_agg(jsonb_build_object('shard', g.shard, 'rows', g.rows, 'oldest_seconds', g.oldest) ORDER BY g.shard)
                AS shards
@@ -59,5 +39,37 @@ BEGIN
              WHERE r.wait_mode IS NOT NULL AND r.status IN ('pending', 'running') AND r.woke_reason IS NULL),
            (SELECT count(*) FROM @schema@.timers), (SELECT count(*) FROM @schema@.stranded),
            o.prepared, o.dispatching, o.unsent, o.unknown, o.oldest::double precision, e.rows, e.oldest, o.tools, e.shards;
+END
+$$;
+
+-- stats_of_operations(t): the operations' part, by their partial indexes whatever the planner thinks it knows.
+CREATE OR REPLACE FUNCTION @schema@.stats_of_operations(t timestamptz, OUT prepared bigint, OUT dispatching bigint,
+    OUT unsent bigint, OUT unknown bigint, OUT oldest double precision, OUT tools jsonb)
+LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, @schema@, pg_temp
+SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off
+AS $$
+#variable_conflict use_column
+BEGIN
+    SELECT coalesce(sum(g.prepared), 0)::bigint, coalesce(sum(g.dispatching), 0)::bigint,
+           coalesce(sum(g.unsent), 0)::bigint, coalesce(sum(g.unknown), 0)::bigint,
+           coalesce(max(g.oldest), 0),
+           coalesce(jsonb_agg(jsonb_build_object('tool', g.tool_name, 'prepared', g.prepared,
+                                                 'dispatching', g.dispatching, 'unsent', g.unsent,
+                                                 'unknown', g.unknown, 'unknown_oldest_seconds', coalesce(g.oldest, 0))
+                              ORDER BY g.tool_name), '[]')
+      INTO prepared, dispatching, unsent, unknown, oldest, tools
+      FROM (SELECT x.tool_name, count(*) FILTER (WHERE x.status = 'prepared') AS prepared,
+                   count(*) FILTER (WHERE x.status = 'dispatching') AS dispatching,
+                   count(*) FILTER (WHERE x.status = 'unknown' AND x.attempts = x.attempts_not_sent) AS unsent,
+                   count(*) FILTER (WHERE x.status = 'unknown' AND x.attempts > x.attempts_not_sent) AS unknown,
+                   max(extract(epoch FROM t - x.first_sent_at))
+                       FILTER (WHERE x.status = 'unknown' AND x.attempts > x.attempts_not_sent)::double precision
+                       AS oldest
+              FROM (SELECT a.* FROM @schema@.tool_operations a WHERE a.status = 'prepared'
+                    UNION ALL SELECT a.* FROM @schema@.tool_operations a WHERE a.status = 'dispatching'
+                    UNION ALL SELECT a.* FROM @schema@.tool_operations a WHERE a.status = 'unknown') x
+             GROUP BY x.tool_name) g;
 END
 $$;
