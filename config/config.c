@@ -128,7 +128,8 @@ bool config_has(const struct config *cfg, unsigned needs, struct text *ret_error
     size_t before = ret_errors->n;
     if ((needs & CONFIG_NEEDS_POSTGRES) && cfg->postgres.dsn[0] == '\0')
         text_add_str(ret_errors, "postgres.dsn is not set (HOLDFAST_POSTGRES_DSN, or dsn in section [postgres])\n");
-    if ((needs & CONFIG_NEEDS_KAFKA) && config_kafka_value(cfg, "bootstrap.servers", KAFKA_BOTH) == NULL)
+    const char *brokers = config_kafka_value(cfg, "bootstrap.servers", KAFKA_BOTH);
+    if ((needs & CONFIG_NEEDS_KAFKA) && (brokers == NULL || brokers[0] == '\0'))
         text_add_str(ret_errors, "kafka.bootstrap.servers is not set (HOLDFAST_KAFKA_BOOTSTRAP_SERVERS, or "
                                  "bootstrap.servers in section [kafka])\n");
     return ret_errors->n == before;
