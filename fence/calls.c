@@ -5,11 +5,11 @@
 
 #define SUBMIT(member) DB_ITEM(0, struct fence_submit_item, member)
 static const struct db_param submit_params[] = {
-    SUBMIT(tenant),         SUBMIT(task),     SUBMIT(key),          SUBMIT(own_key),
-    SUBMIT(digest),         SUBMIT(source),   SUBMIT(by),           SUBMIT(reject),
-    SUBMIT(handler),        SUBMIT(run_id),   SUBMIT(input),        SUBMIT(priority),
-    SUBMIT(not_before),     SUBMIT(deadline), SUBMIT(max_attempts), SUBMIT(cancel_previous),
-    SUBMIT(allow_unsettled), SUBMIT(labels),  SUBMIT(traceparent),  SUBMIT(tracestate),
+    SUBMIT(tenant),          SUBMIT(task),     SUBMIT(key),          SUBMIT(own_key),
+    SUBMIT(digest),          SUBMIT(source),   SUBMIT(by),           SUBMIT(reject),
+    SUBMIT(handler),         SUBMIT(run_id),   SUBMIT(input),        SUBMIT(priority),
+    SUBMIT(not_before),      SUBMIT(deadline), SUBMIT(max_attempts), SUBMIT(cancel_previous),
+    SUBMIT(allow_unsettled), SUBMIT(labels),   SUBMIT(traceparent),  SUBMIT(tracestate),
 };
 #define SUBMITTED(member) DB_COLUMN(struct fence_submit_result, member)
 static const struct db_column submit_columns[] = {
@@ -32,8 +32,9 @@ const struct db_call call_cancel = DB_CALL("cancel", cancel_params, cancel_colum
 
 #define RETRY(member) DB_ITEM(0, struct fence_retry_item, member)
 static const struct db_param retry_params[] = {
-    RETRY(tenant), RETRY(task),       RETRY(key),   RETRY(own_key),         RETRY(digest), RETRY(source),      RETRY(by),
-    RETRY(run_id), RETRY(new_run_id), RETRY(fresh), RETRY(allow_unsettled), RETRY(reason), RETRY(traceparent), RETRY(tracestate),
+    RETRY(tenant),          RETRY(task),   RETRY(key),         RETRY(own_key),    RETRY(digest),
+    RETRY(source),          RETRY(by),     RETRY(run_id),      RETRY(new_run_id), RETRY(fresh),
+    RETRY(allow_unsettled), RETRY(reason), RETRY(traceparent), RETRY(tracestate),
 };
 #define RETRIED(member) DB_COLUMN(struct fence_retry_result, member)
 static const struct db_column retry_columns[] = {
@@ -53,10 +54,11 @@ static const struct db_param claim_params[] = {
 };
 #define ACQUIRED(member) DB_COLUMN(struct fence_acquired, member)
 static const struct db_column acquired_columns[] = {
-    ACQUIRED(item),         ACQUIRED(outcome),     ACQUIRED(run_id),      ACQUIRED(epoch),      ACQUIRED(revision),
-    ACQUIRED(tenant_id),    ACQUIRED(task_id),     ACQUIRED(handler),     ACQUIRED(attempt),    ACQUIRED(failures),
-    ACQUIRED(takeover),     ACQUIRED(takeover_ms), ACQUIRED(started),     ACQUIRED(checkpoint), ACQUIRED(input),
-    ACQUIRED(woke_reason),  ACQUIRED(operations),  ACQUIRED(signals),     ACQUIRED(earlier),    ACQUIRED(deadline),
+    ACQUIRED(item),         ACQUIRED(outcome),     ACQUIRED(run_id),      ACQUIRED(epoch),
+    ACQUIRED(revision),     ACQUIRED(tenant_id),   ACQUIRED(task_id),     ACQUIRED(handler),
+    ACQUIRED(attempt),      ACQUIRED(failures),    ACQUIRED(takeover),    ACQUIRED(takeover_ms),
+    ACQUIRED(started),      ACQUIRED(checkpoint),  ACQUIRED(input),       ACQUIRED(woke_reason),
+    ACQUIRED(operations),   ACQUIRED(signals),     ACQUIRED(earlier),     ACQUIRED(deadline),
     ACQUIRED(first_run_id), ACQUIRED(prev_run_id), ACQUIRED(traceparent), ACQUIRED(tracestate),
 };
 const struct db_call call_acquire = DB_CALL("acquire", acquire_params, acquired_columns, 0);
@@ -94,12 +96,17 @@ const struct db_call call_release = DB_CALL("release", release_params, release_c
 
 /* ---- the protected write ---- */
 
-#define COMMIT(parameter, member) DB_ITEM_AS(parameter, COMMIT_ITEMS, struct fence_commit_item, member)
-#define INTENT(parameter, member) DB_ITEM_AS("i_" parameter, COMMIT_INTENTS, struct fence_intent, member)
+#define COMMIT(parameter, member)                                                                  \
+    DB_ITEM_AS(parameter, COMMIT_ITEMS, struct fence_commit_item, member)
+#define INTENT(parameter, member)                                                                  \
+    DB_ITEM_AS("i_" parameter, COMMIT_INTENTS, struct fence_intent, member)
 #define WAIT(parameter, member) DB_ITEM_AS("w_" parameter, COMMIT_WAITS, struct fence_wait, member)
-#define EVENT(parameter, member) DB_ITEM_AS("e_" parameter, COMMIT_EVENTS, struct fence_event, member)
-#define DETACH(parameter, member) DB_ITEM_AS("d_" parameter, COMMIT_DETACHED, struct fence_detach, member)
-#define CONSUME(parameter, member) DB_ITEM_AS("s_" parameter, COMMIT_CONSUMED, struct fence_consumed, member)
+#define EVENT(parameter, member)                                                                   \
+    DB_ITEM_AS("e_" parameter, COMMIT_EVENTS, struct fence_event, member)
+#define DETACH(parameter, member)                                                                  \
+    DB_ITEM_AS("d_" parameter, COMMIT_DETACHED, struct fence_detach, member)
+#define CONSUME(parameter, member)                                                                 \
+    DB_ITEM_AS("s_" parameter, COMMIT_CONSUMED, struct fence_consumed, member)
 static const struct db_param commit_params[] = {
     COMMIT("run_ids", run_id),
     COMMIT("owners", owner),
@@ -139,25 +146,31 @@ static const struct db_param commit_params[] = {
 };
 #define COMMITTED(member) DB_COLUMN(struct fence_commit_result, member)
 static const struct db_column commit_columns[] = {
-    COMMITTED(item),       COMMITTED(outcome), COMMITTED(revision),    COMMITTED(current_epoch), COMMITTED(current_owner),
-    COMMITTED(checkpoint), COMMITTED(due),     COMMITTED(woke_reason), COMMITTED(detail),        COMMITTED(adopted),
+    COMMITTED(item),          COMMITTED(outcome),    COMMITTED(revision), COMMITTED(current_epoch),
+    COMMITTED(current_owner), COMMITTED(checkpoint), COMMITTED(due),      COMMITTED(woke_reason),
+    COMMITTED(detail),        COMMITTED(adopted),
 };
 const struct db_call call_commit = DB_CALL("commit", commit_params, commit_columns, 0);
 
 /* ---- services ---- */
 
 #define SERVICE(member) DB_SCALAR(struct fence_service_in, member)
-static const struct db_param service_acquire_params[] = {SERVICE(name), SERVICE(owner), SERVICE(ttl_ms)};
-static const struct db_param service_renew_params[] = {SERVICE(name), SERVICE(owner), SERVICE(epoch),
-                                                       SERVICE(ttl_ms)};
-static const struct db_param service_release_params[] = {SERVICE(name), SERVICE(owner), SERVICE(epoch)};
+static const struct db_param service_acquire_params[] = {SERVICE(name), SERVICE(owner),
+                                                         SERVICE(ttl_ms)};
+static const struct db_param service_renew_params[] = {SERVICE(name), SERVICE(owner),
+                                                       SERVICE(epoch), SERVICE(ttl_ms)};
+static const struct db_param service_release_params[] = {SERVICE(name), SERVICE(owner),
+                                                         SERVICE(epoch)};
 static const struct db_column service_columns[] = {
     DB_COLUMN(struct fence_service, outcome),
     DB_COLUMN(struct fence_service, epoch),
 };
-const struct db_call call_service_acquire = DB_CALL("service_acquire", service_acquire_params, service_columns, 0);
-const struct db_call call_service_renew = DB_CALL("service_renew", service_renew_params, service_columns, 0);
-const struct db_call call_service_release = DB_CALL("service_release", service_release_params, service_columns, 0);
+const struct db_call call_service_acquire =
+    DB_CALL("service_acquire", service_acquire_params, service_columns, 0);
+const struct db_call call_service_renew =
+    DB_CALL("service_renew", service_renew_params, service_columns, 0);
+const struct db_call call_service_release =
+    DB_CALL("service_release", service_release_params, service_columns, 0);
 
 static const struct db_param sweep_params[] = {
     DB_SCALAR(struct fence_sweep_in, owner),
@@ -166,8 +179,9 @@ static const struct db_param sweep_params[] = {
 };
 #define SWEPT(member) DB_COLUMN(struct fence_sweep, member)
 static const struct db_column sweep_columns[] = {
-    SWEPT(outcome),        SWEPT(leases_expired),   SWEPT(timers_due),    SWEPT(deadlines), SWEPT(exhausted),
-    SWEPT(claims_expired), SWEPT(requests_missing), SWEPT(tokens_pruned), SWEPT(due),       SWEPT(missing),
+    SWEPT(outcome),   SWEPT(leases_expired), SWEPT(timers_due),       SWEPT(deadlines),
+    SWEPT(exhausted), SWEPT(claims_expired), SWEPT(requests_missing), SWEPT(tokens_pruned),
+    SWEPT(due),       SWEPT(missing),
 };
 const struct db_call call_sweep = DB_CALL("sweep", sweep_params, sweep_columns, 0);
 
@@ -207,8 +221,10 @@ static const struct db_column clock_columns[] = {DB_COLUMN(struct fence_clock, c
 const struct db_call call_clock = DB_CALL_BARE("server_facts", clock_columns, DB_READ);
 
 const struct db_call *const fence_calls[] = {
-    &call_submit,          &call_cancel, &call_retry,    &call_acquire, &call_claim,           &call_renew,
-    &call_release,         &call_commit, &call_sweep,    &call_register, &call_service_acquire, &call_service_renew,
-    &call_service_release, &call_known,  &call_gate_status, &call_backlog, &call_clock,
+    &call_submit,          &call_cancel,   &call_retry,           &call_acquire,
+    &call_claim,           &call_renew,    &call_release,         &call_commit,
+    &call_sweep,           &call_register, &call_service_acquire, &call_service_renew,
+    &call_service_release, &call_known,    &call_gate_status,     &call_backlog,
+    &call_clock,
 };
 const size_t fence_call_n = COUNT_OF(fence_calls);

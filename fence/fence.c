@@ -11,7 +11,8 @@
 #include "fence/fence_int.h"
 #include "schemas/migrate.h"
 
-/* 40001 and 40P01 roll a short transaction back: it is offered again this often, after a short random pause. */
+/* 40001 and 40P01 roll a short transaction back: it is offered again this often, after a short
+ * random pause. */
 enum { RETRY_BUDGET = 6 };
 #define RETRY_PAUSE_US (INT64_C(2) * CLOCK_MS)
 
@@ -24,7 +25,8 @@ struct fence {
     bool interrupted; /* under lock */
 };
 
-/* What this process has seen of the database's identity: one memory for all its lanes, as long as it lives. */
+/* What this process has seen of the database's identity: one memory for all its lanes, as long as
+ * it lives. */
 static struct db_history *history(void)
 {
     static struct lock lock = LOCK_INIT;
@@ -35,7 +37,8 @@ static struct db_history *history(void)
     return only;
 }
 
-enum outcome fence_open(const struct config *cfg, const char *lane, int64_t call_timeout_ms, struct fence **ret)
+enum outcome fence_open(const struct config *cfg, const char *lane, int64_t call_timeout_ms,
+                        struct fence **ret)
 {
     struct fence *f = memory_new(1, sizeof(*f));
     char *iface = migrate_iface(cfg->postgres.schema);
@@ -90,8 +93,9 @@ static bool pause_until(struct fence *f, int64_t deadline_us)
 static void keep_error(struct fence *f)
 {
     const struct db_error *e = db_error(f->db);
-    (void)snprintf(f->error, sizeof(f->error), "%s%s%s%s%s%s%s", e->sqlstate, e->sqlstate[0] ? ": " : "", e->message,
-                   e->detail[0] ? "; " : "", e->detail, e->context[0] ? "; " : "", e->context);
+    (void)snprintf(f->error, sizeof(f->error), "%s%s%s%s%s%s%s", e->sqlstate,
+                   e->sqlstate[0] ? ": " : "", e->message, e->detail[0] ? "; " : "", e->detail,
+                   e->context[0] ? "; " : "", e->context);
 }
 
 const char *fence_error(const struct fence *f)
@@ -104,8 +108,8 @@ bool fence_is_connected(const struct fence *f)
     return db_is_connected(f->db);
 }
 
-/* Every call of this program is compared with the database once in a process; each connection again compares what it
- * uses. */
+/* Every call of this program is compared with the database once in a process; each connection again
+ * compares what it uses. */
 static enum outcome check_calls(struct fence *f)
 {
     static atomic_bool checked;
@@ -152,12 +156,13 @@ enum outcome fence_connect(struct fence *f, int64_t timeout_us)
     }
 }
 
-/* Rolled back whole for a reason that the next attempt will hardly meet; not a lock or statement time-out, which has
- * already waited. */
+/* Rolled back whole for a reason that the next attempt will hardly meet; not a lock or statement
+ * time-out, which has already waited. */
 static bool rolled_back(const struct fence *f, enum outcome o)
 {
     const char *sqlstate = db_error(f->db)->sqlstate;
-    return o == OUTCOME_DB_RETRY && (strcmp(sqlstate, "40001") == 0 || strcmp(sqlstate, "40P01") == 0);
+    return o == OUTCOME_DB_RETRY &&
+           (strcmp(sqlstate, "40001") == 0 || strcmp(sqlstate, "40P01") == 0);
 }
 
 static int64_t retry_pause_us(int attempt)
@@ -168,7 +173,8 @@ static int64_t retry_pause_us(int attempt)
 }
 
 enum outcome fence_call(struct fence *f, const struct db_call *call, const void *scalars,
-                        const struct db_group *groups, struct arena *arena, void *ret_rows, size_t *ret_n)
+                        const struct db_group *groups, struct arena *arena, void *ret_rows,
+                        size_t *ret_n)
 {
     enum outcome o = try_connect(f);
     if (o != OUTCOME_OK)
@@ -190,8 +196,10 @@ enum outcome fence_call(struct fence *f, const struct db_call *call, const void 
 
 /* ---- answers in the order of the questions ---- */
 
-/* Every row of an answer begins with its item's 1-based ordinal. Puts row i at place i; false if one is missing. */
-static bool in_order(const void *rows, size_t row_n, size_t n, size_t size, struct arena *arena, void **ret)
+/* Every row of an answer begins with its item's 1-based ordinal. Puts row i at place i; false if
+ * one is missing. */
+static bool in_order(const void *rows, size_t row_n, size_t n, size_t size, struct arena *arena,
+                     void **ret)
 {
     const char *from = rows;
     bool ordered = row_n == n;
@@ -221,22 +229,23 @@ static bool in_order(const void *rows, size_t row_n, size_t n, size_t size, stru
 }
 
 static enum outcome call_items(struct fence *f, const struct db_call *call, const void *scalars,
-                               const struct db_group *groups, size_t n, struct arena *arena, void **ret)
+                               const struct db_group *groups, size_t n, struct arena *arena,
+                               void **ret)
 {
     void *rows;
     size_t row_n;
     enum outcome o = fence_call(f, call, scalars, groups, arena, &rows, &row_n);
     if (o == OUTCOME_OK && !in_order(rows, row_n, n, call->columns[0].stride, arena, ret)) {
-        (void)snprintf(f->error, sizeof(f->error), "%s answered %zu rows for %zu items, or one twice", call->name,
-                       row_n, n);
+        (void)snprintf(f->error, sizeof(f->error),
+                       "%s answered %zu rows for %zu items, or one twice", call->name, row_n, n);
         return OUTCOME_DB_BUG;
     }
     return o;
 }
 
 /* A call whose answer is one row. */
-static enum outcome call_one(struct fence *f, const struct db_call *call, const void *scalars, struct arena *arena,
-                             void *ret)
+static enum outcome call_one(struct fence *f, const struct db_call *call, const void *scalars,
+                             struct arena *arena, void *ret)
 {
     void *rows;
     size_t row_n;
@@ -244,7 +253,8 @@ static enum outcome call_one(struct fence *f, const struct db_call *call, const 
     if (o != OUTCOME_OK)
         return o;
     if (row_n != 1) {
-        (void)snprintf(f->error, sizeof(f->error), "%s answered %zu rows instead of one", call->name, row_n);
+        (void)snprintf(f->error, sizeof(f->error), "%s answered %zu rows instead of one",
+                       call->name, row_n);
         return OUTCOME_DB_BUG;
     }
     memcpy(ret, rows, call->columns[0].stride);
@@ -253,8 +263,8 @@ static enum outcome call_one(struct fence *f, const struct db_call *call, const 
 
 /* ---- verbs ---- */
 
-enum outcome fence_submit(struct fence *f, const struct fence_submit_item *items, size_t n, struct arena *arena,
-                          struct fence_submit_result **ret_results)
+enum outcome fence_submit(struct fence *f, const struct fence_submit_item *items, size_t n,
+                          struct arena *arena, struct fence_submit_result **ret_results)
 {
     struct db_group group = {items, n};
     void *rows;
@@ -264,8 +274,8 @@ enum outcome fence_submit(struct fence *f, const struct fence_submit_item *items
     return o;
 }
 
-enum outcome fence_cancel(struct fence *f, const struct fence_cancel_item *items, size_t n, struct arena *arena,
-                          struct fence_cancel_result **ret_results)
+enum outcome fence_cancel(struct fence *f, const struct fence_cancel_item *items, size_t n,
+                          struct arena *arena, struct fence_cancel_result **ret_results)
 {
     struct db_group group = {items, n};
     void *rows;
@@ -275,8 +285,8 @@ enum outcome fence_cancel(struct fence *f, const struct fence_cancel_item *items
     return o;
 }
 
-enum outcome fence_retry(struct fence *f, const struct fence_retry_item *items, size_t n, struct arena *arena,
-                         struct fence_retry_result **ret_results)
+enum outcome fence_retry(struct fence *f, const struct fence_retry_item *items, size_t n,
+                         struct arena *arena, struct fence_retry_result **ret_results)
 {
     struct db_group group = {items, n};
     void *rows;
@@ -296,8 +306,9 @@ static struct fence_session_in session_in(const struct fence_session *s)
     };
 }
 
-enum outcome fence_acquire(struct fence *f, const struct fence_session *s, const struct uuid *run_ids, size_t n,
-                           struct arena *arena, struct fence_acquired **ret_rows)
+enum outcome fence_acquire(struct fence *f, const struct fence_session *s,
+                           const struct uuid *run_ids, size_t n, struct arena *arena,
+                           struct fence_acquired **ret_rows)
 {
     struct fence_session_in in = session_in(s);
     in.run_ids = (struct db_uuids){run_ids, n, false};
@@ -308,16 +319,17 @@ enum outcome fence_acquire(struct fence *f, const struct fence_session *s, const
     return o;
 }
 
-enum outcome fence_claim(struct fence *f, const struct fence_session *s, int32_t limit, struct arena *arena,
-                         struct fence_acquired **ret_rows, size_t *ret_n)
+enum outcome fence_claim(struct fence *f, const struct fence_session *s, int32_t limit,
+                         struct arena *arena, struct fence_acquired **ret_rows, size_t *ret_n)
 {
     struct fence_session_in in = session_in(s);
     in.limit = limit;
     return fence_call(f, &call_claim, &in, NULL, arena, ret_rows, ret_n);
 }
 
-enum outcome fence_renew(struct fence *f, const struct fence_lease *leases, size_t n, int64_t ttl_ms,
-                         struct arena *arena, struct fence_renew_result **ret_results)
+enum outcome fence_renew(struct fence *f, const struct fence_lease *leases, size_t n,
+                         int64_t ttl_ms, struct arena *arena,
+                         struct fence_renew_result **ret_results)
 {
     CHECK(n <= FENCE_RENEW_MAX);
     struct fence_renew_in in = {ttl_ms};
@@ -329,8 +341,9 @@ enum outcome fence_renew(struct fence *f, const struct fence_lease *leases, size
     return o;
 }
 
-enum outcome fence_release(struct fence *f, const struct fence_lease *leases, size_t n, bool graceful,
-                           struct arena *arena, struct fence_release_result **ret_results)
+enum outcome fence_release(struct fence *f, const struct fence_lease *leases, size_t n,
+                           bool graceful, struct arena *arena,
+                           struct fence_release_result **ret_results)
 {
     struct fence_release_in in = {graceful};
     struct db_group group = {leases, n};
@@ -341,8 +354,8 @@ enum outcome fence_release(struct fence *f, const struct fence_lease *leases, si
     return o;
 }
 
-enum outcome fence_commit(struct fence *f, const struct fence_commit_batch *batch, struct arena *arena,
-                          struct fence_commit_result **ret_results)
+enum outcome fence_commit(struct fence *f, const struct fence_commit_batch *batch,
+                          struct arena *arena, struct fence_commit_result **ret_results)
 {
     struct db_group groups[COMMIT_GROUPS] = {
         [COMMIT_ITEMS] = {batch->items, batch->item_n},
@@ -362,36 +375,37 @@ enum outcome fence_commit(struct fence *f, const struct fence_commit_batch *batc
     return o;
 }
 
-enum outcome fence_service_acquire(struct fence *f, struct span name, struct span owner, int64_t ttl_ms,
-                                   struct arena *arena, struct fence_service *ret)
+enum outcome fence_service_acquire(struct fence *f, struct span name, struct span owner,
+                                   int64_t ttl_ms, struct arena *arena, struct fence_service *ret)
 {
     struct fence_service_in in = {.name = name, .owner = owner, .ttl_ms = ttl_ms};
     return call_one(f, &call_service_acquire, &in, arena, ret);
 }
 
-enum outcome fence_service_renew(struct fence *f, struct span name, struct span owner, int64_t epoch, int64_t ttl_ms,
-                                 struct arena *arena, struct fence_service *ret)
+enum outcome fence_service_renew(struct fence *f, struct span name, struct span owner,
+                                 int64_t epoch, int64_t ttl_ms, struct arena *arena,
+                                 struct fence_service *ret)
 {
     struct fence_service_in in = {.name = name, .owner = owner, .epoch = epoch, .ttl_ms = ttl_ms};
     return call_one(f, &call_service_renew, &in, arena, ret);
 }
 
-enum outcome fence_service_release(struct fence *f, struct span name, struct span owner, int64_t epoch,
-                                   struct arena *arena, struct fence_service *ret)
+enum outcome fence_service_release(struct fence *f, struct span name, struct span owner,
+                                   int64_t epoch, struct arena *arena, struct fence_service *ret)
 {
     struct fence_service_in in = {.name = name, .owner = owner, .epoch = epoch};
     return call_one(f, &call_service_release, &in, arena, ret);
 }
 
-enum outcome fence_sweep(struct fence *f, struct span owner, int64_t epoch, int32_t limit, struct arena *arena,
-                         struct fence_sweep *ret)
+enum outcome fence_sweep(struct fence *f, struct span owner, int64_t epoch, int32_t limit,
+                         struct arena *arena, struct fence_sweep *ret)
 {
     struct fence_sweep_in in = {owner, epoch, limit};
     return call_one(f, &call_sweep, &in, arena, ret);
 }
 
-enum outcome fence_register(struct fence *f, struct span pod, const struct fence_declaration *items, size_t n,
-                            struct arena *arena)
+enum outcome fence_register(struct fence *f, struct span pod, const struct fence_declaration *items,
+                            size_t n, struct arena *arena)
 {
     struct fence_register_in in = {pod};
     struct db_group group = {items, n};
@@ -399,8 +413,8 @@ enum outcome fence_register(struct fence *f, struct span pod, const struct fence
     return call_items(f, &call_register, &in, &group, n, arena, &rows);
 }
 
-enum outcome fence_known(struct fence *f, struct span kind, struct arena *arena, struct fence_known **ret,
-                         size_t *ret_n)
+enum outcome fence_known(struct fence *f, struct span kind, struct arena *arena,
+                         struct fence_known **ret, size_t *ret_n)
 {
     struct fence_known_in in = {kind};
     return fence_call(f, &call_known, &in, NULL, arena, ret, ret_n);

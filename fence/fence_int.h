@@ -1,4 +1,5 @@
-/* Private to fence: the descriptor rows of all verbs (calls.c), checked against the live database at connect. */
+/* Private to fence: the descriptor rows of all verbs (calls.c), checked against the live database
+ * at connect. */
 #ifndef HOLDFAST_FENCE_FENCE_INT_H
 #define HOLDFAST_FENCE_FENCE_INT_H
 
@@ -46,11 +47,20 @@ struct fence_known_in {
 };
 
 /* Groups of commit, in this order. */
-enum { COMMIT_ITEMS, COMMIT_INTENTS, COMMIT_WAITS, COMMIT_EVENTS, COMMIT_DETACHED, COMMIT_CONSUMED, COMMIT_GROUPS };
+enum {
+    COMMIT_ITEMS,
+    COMMIT_INTENTS,
+    COMMIT_WAITS,
+    COMMIT_EVENTS,
+    COMMIT_DETACHED,
+    COMMIT_CONSUMED,
+    COMMIT_GROUPS
+};
 
-extern const struct db_call call_submit, call_cancel, call_retry, call_acquire, call_claim, call_renew, call_release,
-    call_commit, call_service_acquire, call_service_renew, call_service_release, call_sweep, call_register, call_known,
-    call_gate_status, call_backlog, call_clock;
+extern const struct db_call call_submit, call_cancel, call_retry, call_acquire, call_claim,
+    call_renew, call_release, call_commit, call_service_acquire, call_service_renew,
+    call_service_release, call_sweep, call_register, call_known, call_gate_status, call_backlog,
+    call_clock;
 
 /* All of them. */
 extern const struct db_call *const fence_calls[];

@@ -17,9 +17,12 @@
 /* Commands in one pipeline: bounds what a dead connection leaves in doubt. */
 enum { PIPELINE_MAX = 512 };
 
-#define DROP_SCRIPT "if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end"
-#define EXTEND_SCRIPT                                                                                                  \
-    "if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('pexpire',KEYS[1],ARGV[2]) else return 0 end"
+#define DROP_SCRIPT                                                                                \
+    "if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('del',KEYS[1]) else return 0 "   \
+    "end"
+#define EXTEND_SCRIPT                                                                              \
+    "if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('pexpire',KEYS[1],ARGV[2]) "     \
+    "else return 0 end"
 
 struct script {
     const char *text;
@@ -203,7 +206,8 @@ static bool connected(struct prefilter *p)
     struct timeval timeout = {p->timeout_us / CLOCK_SECOND, p->timeout_us % CLOCK_SECOND};
     p->redis = p->unix_socket ? redisConnectUnixWithTimeout(p->host, timeout)
                               : redisConnectWithTimeout(p->host, p->port, timeout);
-    if (p->redis == NULL || p->redis->err != 0 || redisSetTimeout(p->redis, timeout) != REDIS_OK || !greet(p)) {
+    if (p->redis == NULL || p->redis->err != 0 || redisSetTimeout(p->redis, timeout) != REDIS_OK ||
+        !greet(p)) {
         trip(p);
         return false;
     }
@@ -222,12 +226,14 @@ static void key_text(const struct prefilter *p, const struct prefilter_key *key,
 static void ask_take(struct prefilter *p, const struct prefilter_key *key, struct text *t)
 {
     key_text(p, key, t);
-    redisAppendCommand(p->redis, "SET %b %b NX PX %lld", t->p, t->n, key->token.p, key->token.n, (long long)p->ttl_ms);
+    redisAppendCommand(p->redis, "SET %b %b NX PX %lld", t->p, t->n, key->token.p, key->token.n,
+                       (long long)p->ttl_ms);
 }
 
-/* One pipeline of at most PIPELINE_MAX. Keys without an answer count as somebody else's: the command may have been
- * applied. False: Redis failed; *ret_done keys have their answer. */
-static bool take_some(struct prefilter *p, const struct prefilter_key *keys, size_t n, bool *ret_go, size_t *ret_done)
+/* One pipeline of at most PIPELINE_MAX. Keys without an answer count as somebody else's: the
+ * command may have been applied. False: Redis failed; *ret_done keys have their answer. */
+static bool take_some(struct prefilter *p, const struct prefilter_key *keys, size_t n, bool *ret_go,
+                      size_t *ret_done)
 {
     struct text t CLEANUP(text_free) = TEXT_EMPTY;
     for (size_t i = 0; i < n; i++)
@@ -289,7 +295,8 @@ static bool load(struct prefilter *p, struct script *script)
         return true;
     redisAppendCommand(p->redis, "SCRIPT LOAD %s", script->text);
     redisReply *reply = next_reply(p);
-    bool ok = reply != NULL && reply->type == REDIS_REPLY_STRING && reply->len == sizeof(script->sha) - 1;
+    bool ok =
+        reply != NULL && reply->type == REDIS_REPLY_STRING && reply->len == sizeof(script->sha) - 1;
     if (ok)
         memcpy(script->sha, reply->str, sizeof(script->sha));
     reply_ok(reply);
@@ -297,16 +304,16 @@ static bool load(struct prefilter *p, struct script *script)
 }
 
 /* False: Redis failed. *ret_flushed: it had forgotten the script. */
-static bool run_once(struct prefilter *p, struct script *script, const struct prefilter_key *keys, size_t n,
-                     int64_t ttl_ms, bool *ret_flushed)
+static bool run_once(struct prefilter *p, struct script *script, const struct prefilter_key *keys,
+                     size_t n, int64_t ttl_ms, bool *ret_flushed)
 {
     struct text t CLEANUP(text_free) = TEXT_EMPTY;
     if (!load(p, script))
         return false;
     for (size_t i = 0; i < n; i++) {
         key_text(p, &keys[i], &t);
-        redisAppendCommand(p->redis, "EVALSHA %s 1 %b %b %lld", script->sha, t.p, t.n, keys[i].token.p,
-                           keys[i].token.n, (long long)ttl_ms);
+        redisAppendCommand(p->redis, "EVALSHA %s 1 %b %b %lld", script->sha, t.p, t.n,
+                           keys[i].token.p, keys[i].token.n, (long long)ttl_ms);
     }
     *ret_flushed = false;
     for (size_t i = 0; i < n; i++) {
@@ -319,9 +326,10 @@ static bool run_once(struct prefilter *p, struct script *script, const struct pr
     return true;
 }
 
-/* After SCRIPT FLUSH the script is loaded anew and all are asked once more; asking twice changes nothing. */
-static bool run_some(struct prefilter *p, struct script *script, const struct prefilter_key *keys, size_t n,
-                     int64_t ttl_ms)
+/* After SCRIPT FLUSH the script is loaded anew and all are asked once more; asking twice changes
+ * nothing. */
+static bool run_some(struct prefilter *p, struct script *script, const struct prefilter_key *keys,
+                     size_t n, int64_t ttl_ms)
 {
     bool flushed;
     if (!run_once(p, script, keys, n, ttl_ms, &flushed))
@@ -332,8 +340,8 @@ static bool run_some(struct prefilter *p, struct script *script, const struct pr
     return run_once(p, script, keys, n, ttl_ms, &flushed) && !flushed;
 }
 
-static void run_all(struct prefilter *p, struct script *script, const struct prefilter_key *keys, size_t n,
-                    int64_t ttl_ms)
+static void run_all(struct prefilter *p, struct script *script, const struct prefilter_key *keys,
+                    size_t n, int64_t ttl_ms)
 {
     if (p->off)
         return;
@@ -353,7 +361,8 @@ void prefilter_drop(struct prefilter *p, const struct prefilter_key *keys, size_
     run_all(p, &p->drop, keys, n, 0);
 }
 
-void prefilter_extend(struct prefilter *p, const struct prefilter_key *keys, size_t n, int64_t ttl_ms)
+void prefilter_extend(struct prefilter *p, const struct prefilter_key *keys, size_t n,
+                      int64_t ttl_ms)
 {
     run_all(p, &p->extend, keys, n, ttl_ms);
 }

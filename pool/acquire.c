@@ -24,7 +24,8 @@ struct acquire {
     bool gate_closed;
 };
 
-/* One call's session: its owner is new for every call, so that a repeated call meets only its own answer. */
+/* One call's session: its owner is new for every call, so that a repeated call meets only its own
+ * answer. */
 struct term {
     struct fence_session session;
     int64_t first_asked_us;
@@ -51,24 +52,28 @@ static struct term new_term(struct acquire *a)
 
 /* ---- answers ---- */
 
-static void begin(struct acquire *a, const struct term *term, const struct fence_acquired *row, bool prefiltered)
+static void begin(struct acquire *a, const struct term *term, const struct fence_acquired *row,
+                  bool prefiltered)
 {
     struct pool *p = a->pool;
-    struct session *s =
-        session_new(row, term->session.owner, term->first_asked_us, p->cfg->lease.ttl_ms * CLOCK_MS);
+    struct session *s = session_new(row, term->session.owner, term->first_asked_us,
+                                    p->cfg->lease.ttl_ms * CLOCK_MS);
     bool older;
     s->pool = p;
     s->prefiltered = prefiltered;
     s->config = config_handler(p->cfg, s->handler.p);
     if (s->takeover) {
         metric_add(METRIC_TAKEOVERS, NO_LABELS, 1);
-        metric_observe(METRIC_WORKFLOW_TAKEOVER_DURATION, NO_LABELS, (double)row->takeover_ms / 1000.0);
-        log_event(LOG_INFO, "lease.taken_over", LOG_UUID("run_id", s->run_id), LOG_SPAN("task_id", s->task),
-                  LOG_SPAN("owner", s->owner), LOG_INT("epoch", s->epoch), LOG_INT("revision", s->revision),
+        metric_observe(METRIC_WORKFLOW_TAKEOVER_DURATION, NO_LABELS,
+                       (double)row->takeover_ms / 1000.0);
+        log_event(LOG_INFO, "lease.taken_over", LOG_UUID("run_id", s->run_id),
+                  LOG_SPAN("task_id", s->task), LOG_SPAN("owner", s->owner),
+                  LOG_INT("epoch", s->epoch), LOG_INT("revision", s->revision),
                   LOG_INT("after_ms", row->takeover_ms), LOG_SPAN("trace_id", s->trace_id));
     } else if (log_enabled(LOG_DEBUG)) {
-        log_event(LOG_DEBUG, "lease.acquired", LOG_UUID("run_id", s->run_id), LOG_SPAN("task_id", s->task),
-                  LOG_SPAN("owner", s->owner), LOG_INT("epoch", s->epoch), LOG_SPAN("trace_id", s->trace_id));
+        log_event(LOG_DEBUG, "lease.acquired", LOG_UUID("run_id", s->run_id),
+                  LOG_SPAN("task_id", s->task), LOG_SPAN("owner", s->owner),
+                  LOG_INT("epoch", s->epoch), LOG_SPAN("trace_id", s->trace_id));
     }
     sessions_add(p->sessions, s, &older);
     STOP_POINT("acquire.held");
@@ -76,7 +81,8 @@ static void begin(struct acquire *a, const struct term *term, const struct fence
 }
 
 /* True: acquired. */
-static bool take_answer(struct acquire *a, const struct term *term, const struct fence_acquired *row, bool prefiltered)
+static bool take_answer(struct acquire *a, const struct term *term,
+                        const struct fence_acquired *row, bool prefiltered)
 {
     metric_add(METRIC_LEASE_ACQUIRE, LABELS(outcome_word(row->outcome)), 1);
     if (row->outcome == OUTCOME_ACQUIRED) {
@@ -89,24 +95,29 @@ static bool take_answer(struct acquire *a, const struct term *term, const struct
         a->gate_closed = true;
         return false;
     }
-    bool ended = row->outcome == OUTCOME_ATTEMPTS_EXHAUSTED || row->outcome == OUTCOME_DEADLINE_EXCEEDED;
+    bool ended =
+        row->outcome == OUTCOME_ATTEMPTS_EXHAUSTED || row->outcome == OUTCOME_DEADLINE_EXCEEDED;
     if (ended || log_enabled(LOG_DEBUG))
         log_event(ended ? LOG_WARN : LOG_DEBUG, ended ? "run.failed" : "lease.not_acquired",
-                  LOG_UUID("run_id", row->run_id), LOG_INT("epoch", row->epoch), LOG_OUTCOME(row->outcome));
+                  LOG_UUID("run_id", row->run_id), LOG_INT("epoch", row->epoch),
+                  LOG_OUTCOME(row->outcome));
     return false;
 }
 
-/* Whether the same call should be made again, with the same token: an unknown outcome must be asked for as long as the
- * leases it may have taken can still be valid; after that they run out by themselves. */
+/* Whether the same call should be made again, with the same token: an unknown outcome must be asked
+ * for as long as the leases it may have taken can still be valid; after that they run out by
+ * themselves. */
 static bool ask_again(struct acquire *a, const struct term *term, enum outcome o)
 {
     struct pool *p = a->pool;
     if (outcome_class(o) != CLASS_UNKNOWN && o != OUTCOME_DB_DOWN && o != OUTCOME_NOT_PRIMARY) {
-        log_event(LOG_WARN, "acquire.failed", LOG_OUTCOME(o), LOG_TEXT("detail", fence_error(a->fence)));
+        log_event(LOG_WARN, "acquire.failed", LOG_OUTCOME(o),
+                  LOG_TEXT("detail", fence_error(a->fence)));
         pool_sleep_until(p, clock_deadline_us(o == OUTCOME_DB_RETRY ? 0 : CLOCK_SECOND));
         return false;
     }
-    log_event(LOG_WARN, "acquire.waits_for_database", LOG_OUTCOME(o), LOG_TEXT("detail", fence_error(a->fence)));
+    log_event(LOG_WARN, "acquire.waits_for_database", LOG_OUTCOME(o),
+              LOG_TEXT("detail", fence_error(a->fence)));
     int64_t until_us = term->first_asked_us + p->cfg->lease.ttl_ms * CLOCK_MS;
     while (!atomic_load(&p->stopping) && clock_mono_us() < until_us)
         if (fence_connect(a->fence, CLOCK_SECOND) == OUTCOME_OK)
@@ -194,7 +205,9 @@ static void claim(struct acquire *a, size_t room)
         (void)take_answer(a, &term, &rows[i], false);
     if (was_closed && !a->gate_closed && o == OUTCOME_OK)
         log_event(LOG_INFO, "acquire.gate_open");
-    int64_t pause_us = n == limit && !a->gate_closed ? 0 : a->gate_closed ? CLAIM_REFUSED_US : CLAIM_IDLE_US;
+    int64_t pause_us = n == limit && !a->gate_closed ? 0
+                       : a->gate_closed              ? CLAIM_REFUSED_US
+                                                     : CLAIM_IDLE_US;
     a->claim_us = clock_deadline_us(pause_us);
 }
 
@@ -212,7 +225,8 @@ static void look(struct acquire *a, struct hint *hints)
     size_t room = room_of(p);
     int64_t wait_us = room == 0 ? CLAIM_IDLE_US : a->claim_us - clock_mono_us();
     bool nudged;
-    size_t n = hints_take(p->hints, hints, room < a->batch ? room : a->batch, wait_us > 0 ? wait_us : 0, &nudged);
+    size_t n = hints_take(p->hints, hints, room < a->batch ? room : a->batch,
+                          wait_us > 0 ? wait_us : 0, &nudged);
     if (atomic_load(&p->stopping))
         return;
     arena_reset(a->arena);

@@ -1,5 +1,5 @@
-/* commit: the thread of a lane. It waits for one request, then takes all that have come, and does not go on to a next
- * step of any of them before the database has said what became of this one. */
+/* commit: the thread of a lane. It waits for one request, then takes all that have come, and does
+ * not go on to a next step of any of them before the database has said what became of this one. */
 #include "pool/commit_int.h"
 
 #include <stdatomic.h>
@@ -74,7 +74,8 @@ static void answer(struct commit_lane *lane, struct commit_request **requests, s
     size_t key_n = 0;
     for (size_t i = 0; i < n; i++)
         if (requests[i]->prefiltered && ends_lease(requests[i]))
-            keys[key_n++] = (struct prefilter_key){requests[i]->run_id, requests[i]->epoch, requests[i]->owner};
+            keys[key_n++] =
+                (struct prefilter_key){requests[i]->run_id, requests[i]->epoch, requests[i]->owner};
     prefilter_drop(lane->prefilter, keys, key_n);
     for (size_t i = 0; i < n; i++) {
         enum metric_id metric = requests[i]->give_back ? METRIC_RELEASE : METRIC_COMMIT;
@@ -83,7 +84,8 @@ static void answer(struct commit_lane *lane, struct commit_request **requests, s
     }
 }
 
-static void answer_all(struct commit_lane *lane, struct commit_request **requests, size_t n, enum outcome o)
+static void answer_all(struct commit_lane *lane, struct commit_request **requests, size_t n,
+                       enum outcome o)
 {
     for (size_t i = 0; i < n; i++) {
         requests[i]->outcome = o;
@@ -111,12 +113,14 @@ static enum outcome write_once(struct commit_lane *lane, struct commit_request *
     return o;
 }
 
-static enum outcome release_once(struct commit_lane *lane, struct commit_request **requests, size_t n)
+static enum outcome release_once(struct commit_lane *lane, struct commit_request **requests,
+                                 size_t n)
 {
     struct fence_lease *leases = arena_array(lane->arena, n, sizeof(*leases));
     struct fence_release_result *rows;
     for (size_t i = 0; i < n; i++)
-        leases[i] = (struct fence_lease){requests[i]->run_id, requests[i]->owner, requests[i]->epoch};
+        leases[i] =
+            (struct fence_lease){requests[i]->run_id, requests[i]->owner, requests[i]->epoch};
     enum outcome o = fence_release(lane->fence, leases, n, true, lane->arena, &rows);
     for (size_t i = 0; o == OUTCOME_OK && i < n; i++) {
         requests[i]->outcome = rows[i].outcome;
@@ -161,8 +165,9 @@ static bool wait_for_database(struct commit_lane *lane, enum outcome o)
     return false;
 }
 
-/* Offers these requests until each has its answer. After an unknown outcome the very same statement is offered again:
- * its commit_ids let the database tell whose write it was. A poisonous item is found by halves. */
+/* Offers these requests until each has its answer. After an unknown outcome the very same statement
+ * is offered again: its commit_ids let the database tell whose write it was. A poisonous item is
+ * found by halves. */
 static void offer(struct commit_lane *lane, struct commit_request **requests, size_t n)
 {
     bool release = requests[0]->give_back;
@@ -236,7 +241,8 @@ static void *run_lane(void *arg)
         size_t picked = commit_pick(lane->pending, lane->pending_n, &lane->limits, lane->names);
         offer_picked(lane, picked);
         lane->pending_n -= picked;
-        memmove(lane->pending, lane->pending + picked, lane->pending_n * sizeof(struct commit_request *));
+        memmove(lane->pending, lane->pending + picked,
+                lane->pending_n * sizeof(struct commit_request *));
     }
 }
 
@@ -277,7 +283,8 @@ enum outcome commit_open(const struct config *cfg, const char *name, struct comm
 
 void commit_push(struct commit_lane *lane, struct commit_request *request)
 {
-    /* each session has at most one request under way: their number is bounded by pool.max_running */
+    /* each session has at most one request under way: their number is bounded by pool.max_running
+     */
     CHECK(queue_force_push(lane->queue, request));
 }
 

@@ -1,5 +1,7 @@
 /* dead: letters to the dead-letter topic, each offered until Kafka has acknowledged it. */
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/lock.h"
@@ -67,7 +69,8 @@ struct delivery {
     struct task_record *record;
 };
 
-static void delivered(void *opaque, enum broker_result result, int32_t partition, int64_t offset, const char *text)
+static void delivered(void *opaque, enum broker_result result, int32_t partition, int64_t offset,
+                      const char *text)
 {
     (void)partition;
     (void)offset;
@@ -88,12 +91,13 @@ static void delivered(void *opaque, enum broker_result result, int32_t partition
 static void offer(struct dead_letters *d, struct task_record *r)
 {
     struct arena *arena CLEANUP(arena_drop) = arena_new();
-    struct raw_record raw = record_raw(r->raw, SPAN_NULL, arena);
     struct dead_letter letter;
-    /* A refusal may be for its size: the next letter carries a reference to the record instead of its value. */
+    /* A refusal may be for its size: the next letter carries a reference to the record instead of
+     * its value. */
     size_t max_bytes = r->refused ? REFERENCE_ONLY_BYTES : 0;
     r->tried++;
-    dead_letter_encode(&raw, r->dead_reason, r->dead_detail, r->tried, max_bytes, arena, &letter);
+    dead_letter_encode(&r->origin, r->dead_reason, r->dead_detail, r->tried, max_bytes, arena,
+                       &letter);
     struct broker_header *headers = arena_array(arena, letter.n_headers + 1, sizeof(*headers));
     for (size_t i = 0; i < letter.n_headers; i++)
         headers[i] = (struct broker_header){letter.headers[i].name, letter.headers[i].value};
@@ -118,18 +122,57 @@ static void offer(struct dead_letters *d, struct task_record *r)
     put_back(d, r);
 }
 
-void dead_send(struct dead_letters *d, struct task_record *r, struct span reason, struct span detail)
+static void send(struct dead_letters *d, struct task_record *r)
 {
-    r->dead_reason = span_of(arena_dup_text(r->arena, reason));
-    r->dead_detail = arena_dup(r->arena, detail);
-    log_event(LOG_INFO, "record.dead_lettered", LOG_TEXT("topic", r->raw->topic),
-              LOG_INT("partition", r->raw->partition), LOG_INT("offset", r->raw->offset),
+    log_event(LOG_INFO, "record.dead_lettered", LOG_SPAN("topic", r->origin.topic),
+              LOG_INT("partition", r->origin.partition), LOG_INT("offset", r->origin.offset),
               LOG_SPAN("reason", r->dead_reason), LOG_SPAN("detail", r->dead_detail));
     {
         LOCK_SCOPE(&d->lock);
         d->waiting++;
     }
     offer(d, r);
+}
+
+void dead_send(struct dead_letters *d, struct task_record *r, struct span reason,
+               struct span detail)
+{
+    r->origin = record_raw(r->raw, SPAN_NULL, r->arena);
+    r->dead_reason = span_of(arena_dup_text(r->arena, reason));
+    r->dead_detail = arena_dup(r->arena, detail);
+    send(d, r);
+}
+
+/* "<topic>/<partition>/<offset>/<timestamp ms>"; anything else (a person's request) names no place.
+ */
+static void read_source(struct task_record *r, struct span source)
+{
+    char *text = arena_dup_text(r->arena, source);
+    char *slash = text ? strchr(text, '/') : NULL;
+    int partition;
+    long long offset, timestamp_ms;
+    r->origin.partition = -1;
+    r->origin.offset = -1;
+    r->origin.timestamp_ms = -1;
+    if (slash == NULL || sscanf(slash, "/%d/%lld/%lld", &partition, &offset, &timestamp_ms) != 3)
+        return;
+    *slash = '\0';
+    r->origin.topic = span_of(text);
+    r->origin.partition = partition;
+    r->origin.offset = offset;
+    r->origin.timestamp_ms = timestamp_ms;
+}
+
+void dead_send_control(struct dead_letters *d, const struct json_value *control)
+{
+    struct task_record *r = record_new(NULL);
+    r->origin.topic = SPAN_LIT("");
+    read_source(r, json_text(json_get(control, "source")));
+    r->origin.key = arena_dup(r->arena, json_text(json_get(control, "task_id")));
+    r->origin.value = json_write(json_get(control, "record"), r->arena);
+    r->dead_reason = span_of(outcome_word(OUTCOME_MISSING));
+    r->dead_detail = SPAN_LIT("no submission made its task in time");
+    send(d, r);
 }
 
 void dead_retry(struct dead_letters *d)

@@ -1,4 +1,5 @@
-/* What a step decided, as the protected write will say it. All of it lives in the arena of its step. */
+/* What a step decided, as the protected write will say it. All of it lives in the arena of its
+ * step. */
 #ifndef HOLDFAST_POOL_DECISION_INT_H
 #define HOLDFAST_POOL_DECISION_INT_H
 
@@ -7,10 +8,11 @@
 #include "fence/fence.h"
 
 struct decision {
-    const char *word;             /* for log and metric: "continue", "plan", "succeed", … */
-    struct json_span checkpoint;  /* NULL: unchanged */
-    struct span finish;           /* NULL, "succeeded", "failed" */
-    struct json_span output;      /* output, or failure */
+    const char *word; /* for log and metric: "continue", "plan", "succeed", … */
+    bool by_pool;     /* not a handler's: if it is refused, nothing else is offered instead */
+    struct json_span checkpoint; /* NULL: unchanged */
+    struct span finish;          /* NULL, "succeeded", "failed" */
+    struct json_span output;     /* output, or failure */
     bool release;
     struct span wait_mode, wait_signal;
     struct db_time wait_until;
@@ -35,7 +37,8 @@ static inline struct decision decision_empty(const char *word)
 /* The run ends. Texts are JSON. */
 struct decision decision_succeed(struct span output);
 struct decision decision_fail(struct span failure);
-/* The attempt failed: given back, due again after retry_ms; at the limit of attempts the run fails with it. */
+/* The attempt failed: given back, due again after retry_ms; at the limit of attempts the run fails
+ * with it. */
 struct decision decision_retry(struct span failure, int64_t retry_ms);
 /* {"reason","detail"} */
 struct span decision_failure(struct arena *arena, const char *reason, struct span detail);

@@ -1,5 +1,6 @@
-/* heart: renews what is held, on a connection and with a time-out of its own. What is not confirmed in time is in doubt:
- * its handler is told to stop and nothing new begins, until a renewal itself says that the lease is still there. */
+/* heart: renews what is held, on a connection and with a time-out of its own. What is not confirmed
+ * in time is in doubt: its handler is told to stop and nothing new begins, until a renewal itself
+ * says that the lease is still there. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/metric.h"
@@ -17,14 +18,16 @@ struct beat {
     bool soon;    /* do not wait for the next beat */
 };
 
-static void log_lost(const struct fence_lease *lease, const struct fence_renew_result *row, const char *event)
+static void log_lost(const struct fence_lease *lease, const struct fence_renew_result *row,
+                     const char *event)
 {
     log_event(LOG_WARN, event, LOG_UUID("run_id", lease->run_id), LOG_SPAN("owner", lease->owner),
-              LOG_INT("epoch", lease->epoch), LOG_INT("current_epoch", row->current_epoch), LOG_OUTCOME(row->outcome));
+              LOG_INT("epoch", lease->epoch), LOG_INT("current_epoch", row->current_epoch),
+              LOG_OUTCOME(row->outcome));
 }
 
-static void take_answer(struct beat *b, const struct fence_lease *lease, const struct fence_renew_result *row,
-                        int64_t asked_us)
+static void take_answer(struct beat *b, const struct fence_lease *lease,
+                        const struct fence_renew_result *row, int64_t asked_us)
 {
     struct pool *p = b->pool;
     int64_t ttl_us = p->cfg->lease.ttl_ms * CLOCK_MS;
@@ -74,7 +77,8 @@ static void renew(struct beat *b, int64_t left_us)
         struct fence_renew_result *rows;
         int64_t asked_us = clock_mono_us();
         STOP_POINT("heart.before_renew");
-        enum outcome o = fence_renew(p->heart_fence, leases + at, some, p->cfg->lease.ttl_ms, b->arena, &rows);
+        enum outcome o =
+            fence_renew(p->heart_fence, leases + at, some, p->cfg->lease.ttl_ms, b->arena, &rows);
         atomic_store(&p->heart_away, o != OUTCOME_OK);
         if (o == OUTCOME_OK)
             for (size_t i = 0; i < some; i++)
@@ -90,7 +94,8 @@ static void renew(struct beat *b, int64_t left_us)
 void *heart_run(void *pool)
 {
     struct pool *p = pool;
-    int64_t ttl_us = p->cfg->lease.ttl_ms * CLOCK_MS, interval_us = p->cfg->lease.heartbeat_ms * CLOCK_MS;
+    int64_t ttl_us = p->cfg->lease.ttl_ms * CLOCK_MS,
+            interval_us = p->cfg->lease.heartbeat_ms * CLOCK_MS;
     /* what was asked for in the last half of an interval can wait for the next beat */
     int64_t fresh_us = ttl_us - interval_us / 2;
     struct beat b = {.pool = p, .arena = arena_new()};

@@ -51,7 +51,8 @@ void hints_nudge(struct hints *h)
     condition_signal(&h->some);
 }
 
-size_t hints_take(struct hints *h, struct hint *ret, size_t max, int64_t timeout_us, bool *ret_nudged)
+size_t hints_take(struct hints *h, struct hint *ret, size_t max, int64_t timeout_us,
+                  bool *ret_nudged)
 {
     int64_t deadline_us = clock_deadline_us(timeout_us);
     LOCK_SCOPE(&h->lock);

@@ -1,4 +1,5 @@
-/* Runs that somebody says are due: a bounded ring. What does not fit is dropped, for claim finds it too. */
+/* Runs that somebody says are due: a bounded ring. What does not fit is dropped, for claim finds it
+ * too. */
 #ifndef HOLDFAST_POOL_HINTS_INT_H
 #define HOLDFAST_POOL_HINTS_INT_H
 
@@ -22,8 +23,10 @@ void hints_free(struct hints *h);
 bool hints_add(struct hints *h, struct hint hint);
 /* Work may be ready that nobody named, or room has come: look around now. Thread: any. */
 void hints_nudge(struct hints *h);
-/* Waits for a hint or a nudge, then takes at most max hints. *ret_nudged: there was a nudge since the last time. */
-size_t hints_take(struct hints *h, struct hint *ret, size_t max, int64_t timeout_us, bool *ret_nudged);
+/* Waits for a hint or a nudge, then takes at most max hints. *ret_nudged: there was a nudge since
+ * the last time. */
+size_t hints_take(struct hints *h, struct hint *ret, size_t max, int64_t timeout_us,
+                  bool *ret_nudged);
 size_t hints_len(struct hints *h);
 
 #endif

@@ -1,4 +1,5 @@
-/* ingest: polls Kafka and decodes; never waits for anything else. And wakeups: the hints of other pods. */
+/* ingest: polls Kafka and decodes; never waits for anything else. And wakeups: the hints of other
+ * pods. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,7 +47,8 @@ static struct span tenant_of(const struct config *cfg, struct span topic)
 
 /* ---- decoding ---- */
 
-/* Control may have a topic of its own, so that Kafka's ACLs separate who may submit from who may cancel. */
+/* Control may have a topic of its own, so that Kafka's ACLs separate who may submit from who may
+ * cancel. */
 static void check_topic(const struct pool *p, struct task_record *r)
 {
     const char *control = p->cfg->ingest.control_topic;
@@ -87,13 +89,15 @@ static struct task_record *decode(struct ingest *in, struct broker_record *raw)
 static bool should_pause(const struct ingest *in)
 {
     const struct pool *p = in->pool;
-    return queue_room(p->records) == 0 || atomic_load(&p->submit_away) || atomic_load(&p->backlog_full);
+    return queue_room(p->records) == 0 || atomic_load(&p->submit_away) ||
+           atomic_load(&p->backlog_full);
 }
 
 /* Resumes once there is room for a good part of a batch, not for one record. */
 static bool may_resume(const struct ingest *in)
 {
-    return !should_pause(in) && queue_len(in->pool->records) * 2 <= (size_t)in->pool->cfg->pool.queue;
+    return !should_pause(in) &&
+           queue_len(in->pool->records) * 2 <= (size_t)in->pool->cfg->pool.queue;
 }
 
 static void set_pause(struct ingest *in)
@@ -101,7 +105,8 @@ static void set_pause(struct ingest *in)
     if (!in->paused && should_pause(in)) {
         broker_pause_all(in->consumer);
         in->paused = true;
-        log_event(LOG_INFO, "ingest.paused", LOG_BOOL("database_away", atomic_load(&in->pool->submit_away)),
+        log_event(LOG_INFO, "ingest.paused",
+                  LOG_BOOL("database_away", atomic_load(&in->pool->submit_away)),
                   LOG_BOOL("backlog_full", atomic_load(&in->pool->backlog_full)),
                   LOG_BOOL("queue_full", queue_room(in->pool->records) == 0));
     } else if (in->paused && may_resume(in)) {
@@ -125,7 +130,8 @@ static bool open_consumer(struct ingest *in)
     };
     struct broker_error error;
     while (!atomic_load(&p->stopping)) {
-        enum broker_result result = broker_cluster_id(p->broker, 1000, in->cluster, sizeof(in->cluster), &error);
+        enum broker_result result =
+            broker_cluster_id(p->broker, 1000, in->cluster, sizeof(in->cluster), &error);
         if (result == BROKER_OK)
             result = broker_consumer_open(p->broker, &options, &in->consumer, &error);
         if (result == BROKER_OK) {
@@ -133,8 +139,8 @@ static bool open_consumer(struct ingest *in)
             atomic_store(&p->ingest_ready, true);
             return true;
         }
-        log_event(LOG_WARN, "ingest.waits_for_kafka", LOG_TEXT("result", broker_result_word(result)),
-                  LOG_TEXT("detail", error.text));
+        log_event(LOG_WARN, "ingest.waits_for_kafka",
+                  LOG_TEXT("result", broker_result_word(result)), LOG_TEXT("detail", error.text));
         pool_sleep_until(p, clock_deadline_us(CLOCK_SECOND));
     }
     return false;
@@ -145,7 +151,8 @@ static void poll(struct ingest *in)
     struct broker_record *raws[POLL_MANY];
     size_t room = queue_room(in->pool->records);
     size_t max = room < POLL_MANY ? room : POLL_MANY;
-    size_t n = broker_poll_many(in->consumer, raws, max > 0 ? max : 1, in->paused ? POLL_PAUSED_MS : POLL_MS);
+    size_t n = broker_poll_many(in->consumer, raws, max > 0 ? max : 1,
+                                in->paused ? POLL_PAUSED_MS : POLL_MS);
     for (size_t i = 0; i < n; i++) {
         struct task_record *r = decode(in, raws[i]);
         /* there is room, but for one that slipped through a pause */
@@ -173,8 +180,10 @@ static void finish(struct ingest *in)
     int64_t deadline_us = clock_deadline_us(p->cfg->pool.grace_ms * CLOCK_MS);
     broker_pause_all(in->consumer);
     queue_close(p->records);
-    while (broker_outstanding(in->consumer) > 0 && !atomic_load(&p->hurry) && clock_mono_us() < deadline_us) {
-        broker_record_free(broker_poll(in->consumer, 10)); /* what slips through comes again to the next pod */
+    while (broker_outstanding(in->consumer) > 0 && clock_mono_us() < deadline_us) {
+        if (atomic_load(&p->submit_over) && dead_waiting(p->dead) == 0)
+            break; /* what is left was given up undone: it comes again, to another pod */
+        broker_record_free(broker_poll(in->consumer, 10));
         look_around(in);
     }
     broker_consumer_close(in->consumer);
@@ -224,7 +233,8 @@ void *wakeups_run(void *pool)
 {
     struct pool *p = pool;
     const char *topic = p->wakeups_topic;
-    struct broker_consumer_options options = {.group = p->wakeups_group, .topics = &topic, .topic_count = 1};
+    struct broker_consumer_options options = {
+        .group = p->wakeups_group, .topics = &topic, .topic_count = 1};
     struct arena *arena CLEANUP(arena_drop) = arena_new();
     while (!atomic_load(&p->stopping)) {
         struct broker_consumer *consumer;

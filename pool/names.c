@@ -73,7 +73,8 @@ static const char *handler_kind_word(enum config_handler_kind kind)
     return "";
 }
 
-/* What is stored with every operation and decides about it: names as in the configuration, no address, no secret. */
+/* What is stored with every operation and decides about it: names as in the configuration, no
+ * address, no secret. */
 static struct span tool_declaration(const struct config_tool *tool, struct arena *arena)
 {
     struct json_builder *b = json_builder_new(arena);
@@ -82,7 +83,8 @@ static struct span tool_declaration(const struct config_tool *tool, struct arena
     json_put_text(b, d, "capability", span_of(capability_word(tool->capability)));
     if (tool->capability == CAPABILITY_IDEMPOTENCY_KEY)
         json_put_integer(b, d, "retention_ms", tool->retention_ms);
-    json_put_text(b, d, "key_scope", span_of(tool->key_scope == KEY_SCOPE_SUBMISSION ? "submission" : "run"));
+    json_put_text(b, d, "key_scope",
+                  span_of(tool->key_scope == KEY_SCOPE_SUBMISSION ? "submission" : "run"));
     json_put_text(b, d, "on_cancel", span_of(on_cancel_word(tool->on_cancel)));
     json_put_integer(b, d, "timeout_ms", tool->timeout_ms);
     return canon_write(json_seal(b, d), arena);
@@ -113,10 +115,12 @@ struct names *names_new(const struct config *cfg)
     n->own = arena_new();
     n->known = arena_new();
     n->pod = span_of(cfg->pod.name);
-    n->declarations = arena_array(n->own, cfg->n_handlers + cfg->n_tools + 1, sizeof(*n->declarations));
+    n->declarations =
+        arena_array(n->own, cfg->n_handlers + cfg->n_tools + 1, sizeof(*n->declarations));
     n->tools = arena_array(n->own, cfg->n_tools + 1, sizeof(*n->tools));
     for (size_t i = 0; i < cfg->n_handlers; i++)
-        declare(n, SPAN_LIT("handler"), cfg->handlers[i].name, handler_declaration(&cfg->handlers[i], n->own));
+        declare(n, SPAN_LIT("handler"), cfg->handlers[i].name,
+                handler_declaration(&cfg->handlers[i], n->own));
     for (size_t i = 0; i < cfg->n_tools; i++) {
         const struct config_tool *tool = &cfg->tools[i];
         struct span declaration = tool_declaration(tool, n->own);
@@ -155,10 +159,11 @@ enum outcome names_register(const struct names *n, struct fence *f)
 /* ---- what any pod declared ---- */
 
 /* Own names too: they are known before the registration has reached the database. */
-static struct name_set join(const struct names *n, struct span kind, const struct fence_known *rows, size_t row_n,
-                            struct arena *arena)
+static struct name_set join(const struct names *n, struct span kind, const struct fence_known *rows,
+                            size_t row_n, struct arena *arena)
 {
-    struct name_set set = {arena_array(arena, row_n + n->declaration_n + 1, sizeof(struct span)), 0};
+    struct name_set set = {arena_array(arena, row_n + n->declaration_n + 1, sizeof(struct span)),
+                           0};
     for (size_t i = 0; i < row_n; i++)
         set.names[set.n++] = rows[i].name;
     for (size_t i = 0; i < n->declaration_n; i++)

@@ -18,7 +18,8 @@ const struct plan_tool *names_plan_tools(const struct names *n, size_t *ret_n);
 /* Declares this pod's handlers and tools. Thread: any, one lane each. */
 MUST_CHECK enum outcome names_register(const struct names *n, struct fence *f);
 
-/* Reads what is known; asked for again at most once a second, so that a flood of typos costs nothing. Thread: submit. */
+/* Reads what is known; asked for again at most once a second, so that a flood of typos costs
+ * nothing. Thread: submit. */
 enum outcome names_refresh(struct names *n, struct fence *f);
 /* Thread: submit. */
 bool names_has_handler(const struct names *n, struct span name);

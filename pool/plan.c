@@ -41,7 +41,8 @@ static bool read_operations(struct evaluation *e, struct json_error *ret_error)
 {
     if (span_is_null(e->run->operations))
         return true;
-    /* Results are remotes' words: a number that no digest could hold is refused only where a reference uses it. */
+    /* Results are remotes' words: a number that no digest could hold is refused only where a
+     * reference uses it. */
     struct json_limits limits = {.any_number = true};
     const struct json_value *operations;
     if (!json_parse(e->run->operations, &limits, e->arena, &operations, ret_error))
@@ -66,8 +67,8 @@ static bool read_operations(struct evaluation *e, struct json_error *ret_error)
 
 /* ---- failures: one object each, the same at every evaluation ---- */
 
-static struct span failure_at(struct evaluation *e, const char *reason, struct span step, struct span place,
-                              struct span detail)
+static struct span failure_at(struct evaluation *e, const char *reason, struct span step,
+                              struct span place, struct span detail)
 {
     struct json_builder *b = json_builder_new(e->arena);
     struct json_node *failure = json_new_object(b);
@@ -92,9 +93,11 @@ static struct span failure_of_step(struct evaluation *e, size_t index)
     json_put_text(b, failure, "status", now->status);
     json_put_text(b, failure, "remote_id", now->remote_id);
     json_put_copy(b, failure, "answer", now->result);
-    json_put_text(b, failure, "detail",
-                  span_of(arena_printf(e->arena, "step \"%.*s\" ended %.*s; see answer for the words of tool \"%.*s\"",
-                                       SPAN_ARG(step->id), SPAN_ARG(now->status), SPAN_ARG(step->tool))));
+    json_put_text(
+        b, failure, "detail",
+        span_of(arena_printf(e->arena,
+                             "step \"%.*s\" ended %.*s; see answer for the words of tool \"%.*s\"",
+                             SPAN_ARG(step->id), SPAN_ARG(now->status), SPAN_ARG(step->tool))));
     return json_build(b, failure);
 }
 
@@ -103,13 +106,15 @@ static struct span failure_of_step(struct evaluation *e, size_t index)
 struct resolving {
     struct evaluation *e;
     struct json_builder *b;
-    struct span place; /* of the fault */
+    struct span place;  /* of the fault */
     struct span detail; /* not null: a fault */
 };
 
-static struct json_node *resolve(struct resolving *r, const struct json_value *v, struct span place);
+static struct json_node *resolve(struct resolving *r, const struct json_value *v,
+                                 struct span place);
 
-static struct json_node *resolve_reference(struct resolving *r, const struct json_value *v, struct span place)
+static struct json_node *resolve_reference(struct resolving *r, const struct json_value *v,
+                                           struct span place)
 {
     struct arena *arena = r->e->arena;
     struct plan_ref ref;
@@ -124,27 +129,30 @@ static struct json_node *resolve_reference(struct resolving *r, const struct jso
     if (span_eq(ref.rest, member) && !span_is_null(now->remote_id))
         return json_new_text(r->b, now->remote_id);
     struct span result = SPAN_LIT("/result");
-    if (span_starts_with(ref.rest, result) && (ref.rest.n == result.n || ref.rest.p[result.n] == '/') &&
-        now->result != NULL) {
+    if (span_starts_with(ref.rest, result) &&
+        (ref.rest.n == result.n || ref.rest.p[result.n] == '/') && now->result != NULL) {
         struct span rest = {ref.rest.p + result.n, ref.rest.n - result.n};
         const struct json_value *value = json_pointer(now->result, rest, NULL);
         if (value != NULL)
             return json_new_copy(r->b, value);
     }
     r->place = place;
-    r->detail = span_of(arena_printf(arena, "\"%.*s\" points to nothing in what step \"%.*s\" answered",
-                                     SPAN_ARG(json_text(json_get(v, "$ref"))), SPAN_ARG(ref.step)));
+    r->detail =
+        span_of(arena_printf(arena, "\"%.*s\" points to nothing in what step \"%.*s\" answered",
+                             SPAN_ARG(json_text(json_get(v, "$ref"))), SPAN_ARG(ref.step)));
     return NULL;
 }
 
-static struct json_node *resolve_children(struct resolving *r, const struct json_value *v, struct span place)
+static struct json_node *resolve_children(struct resolving *r, const struct json_value *v,
+                                          struct span place)
 {
     bool array = json_is(v, JSON_ARRAY);
     struct json_node *to = array ? json_new_array(r->b) : json_new_object(r->b);
     struct json_iter it = json_iter(v);
     while (json_next(&it)) {
-        struct span at = array ? span_of(arena_printf(r->e->arena, "%.*s/%zu", SPAN_ARG(place), it.index))
-                               : json_pointer_append(place, it.key, r->e->arena);
+        struct span at =
+            array ? span_of(arena_printf(r->e->arena, "%.*s/%zu", SPAN_ARG(place), it.index))
+                  : json_pointer_append(place, it.key, r->e->arena);
         struct json_node *child = resolve(r, it.value, at);
         if (child == NULL)
             return NULL;
@@ -180,9 +188,10 @@ static bool resolve_request(struct evaluation *e, const struct plan_step *step, 
     const struct json_value *value;
     struct json_error error;
     if (!json_parse(json_build(r.b, root), NULL, e->arena, &value, &error)) {
-        e->failure = failure_at(e, "request_not_canonical", step->id,
-                                span_of(arena_printf(e->arena, "%.*s%.*s", SPAN_ARG(place), SPAN_ARG(error.place))),
-                                error.detail);
+        e->failure = failure_at(
+            e, "request_not_canonical", step->id,
+            span_of(arena_printf(e->arena, "%.*s%.*s", SPAN_ARG(place), SPAN_ARG(error.place))),
+            error.detail);
         return false;
     }
     *ret = canon_write(value, e->arena);
@@ -202,8 +211,8 @@ static const struct plan_tool *tool_of(const struct evaluation *e, struct span n
 static struct span identity(struct evaluation *e, struct uuid run, const struct plan_step *step)
 {
     char text[UUID_TEXT_SIZE];
-    return span_of(arena_printf(e->arena, "%.*s/%s/%.*s/%d", SPAN_ARG(e->run->tenant), uuid_format(run, text),
-                                SPAN_ARG(step->id), (int)step->version));
+    return span_of(arena_printf(e->arena, "%.*s/%s/%.*s/%d", SPAN_ARG(e->run->tenant),
+                                uuid_format(run, text), SPAN_ARG(step->id), (int)step->version));
 }
 
 static bool add_intent(struct evaluation *e, size_t index)
@@ -212,9 +221,11 @@ static bool add_intent(struct evaluation *e, size_t index)
     const struct plan_tool *tool = tool_of(e, step->tool);
     if (tool == NULL) {
         e->ret->next = PLAN_UNABLE;
-        e->ret->result = failure_at(
-            e, "tool_not_declared", step->id, json_pointer_append(step->place, SPAN_LIT("tool"), e->arena),
-            span_of(arena_printf(e->arena, "this pod declares no tool \"%.*s\"", SPAN_ARG(step->tool))));
+        e->ret->result =
+            failure_at(e, "tool_not_declared", step->id,
+                       json_pointer_append(step->place, SPAN_LIT("tool"), e->arena),
+                       span_of(arena_printf(e->arena, "this pod declares no tool \"%.*s\"",
+                                            SPAN_ARG(step->tool))));
         return false;
     }
     struct span body;
@@ -230,7 +241,8 @@ static bool add_intent(struct evaluation *e, size_t index)
         .body = body,
         .capability = tool->capability,
         .declaration = tool->declaration,
-        .external_key = tool->submission_key ? identity(e, e->run->first_run_id, step) : operation_id,
+        .external_key =
+            tool->submission_key ? identity(e, e->run->first_run_id, step) : operation_id,
         .version = step->version,
     };
     return true;
@@ -265,7 +277,8 @@ static struct span output_of(struct evaluation *e)
     return json_build(b, output);
 }
 
-/* Parks on what is open. While steps are left that have not started, any end may let one start; else only all matter. */
+/* Parks on what is open. While steps are left that have not started, any end may let one start;
+ * else only all matter. */
 static void wait_for_open(struct evaluation *e, bool all)
 {
     struct plan_decision *d = e->ret;
@@ -279,7 +292,8 @@ static void wait_for_open(struct evaluation *e, bool all)
         d->wait_for[d->wait_n++] = d->intents[i].operation_id;
 }
 
-/* Nothing more starts. What is in flight is waited for, then the run fails with the first failure in the plan's order. */
+/* Nothing more starts. What is in flight is waited for, then the run fails with the first failure
+ * in the plan's order. */
 static void decide_failed(struct evaluation *e, size_t open_n)
 {
     e->ret->intent_n = 0;
@@ -317,17 +331,19 @@ static void decide(struct evaluation *e)
     wait_for_open(e, succeeded_n + open_n + e->ret->intent_n == e->graph.n);
 }
 
-static void fail_plan(struct evaluation *e, const char *reason, struct span place, struct span detail)
+static void fail_plan(struct evaluation *e, const char *reason, struct span place,
+                      struct span detail)
 {
     e->ret->next = PLAN_FAILED;
     e->ret->result = failure_at(e, reason, SPAN_NULL, place, detail);
 }
 
-void plan_evaluate(const struct plan_run *run, const struct plan_tool *tools, size_t tool_n, struct arena *arena,
-                   struct plan_decision *ret)
+void plan_evaluate(const struct plan_run *run, const struct plan_tool *tools, size_t tool_n,
+                   struct arena *arena, struct plan_decision *ret)
 {
     *ret = (struct plan_decision){.next = PLAN_WAIT};
-    struct evaluation e = {.run = run, .tools = tools, .tool_n = tool_n, .arena = arena, .ret = ret};
+    struct evaluation e = {
+        .run = run, .tools = tools, .tool_n = tool_n, .arena = arena, .ret = ret};
     const struct json_value *input;
     struct json_error error;
     if (!json_parse(run->input, NULL, arena, &input, &error)) {

@@ -1,12 +1,13 @@
-/* plan: a graph of tool calls written as data, {"steps":[{"id","tool","request","after","effect_version"}]}.
+/* plan: a graph of tool calls written as data,
+ * {"steps":[{"id","tool","request","after","effect_version"}]}.
  *
- * Purpose    plan_check() tells at submission whether a plan can ever run, with the place of what is wrong.
- *            plan_evaluate() looks at a run's input and ledger and says what comes next: operations to register, what
- *            to wait for, or how the run ends. It is a pure function: the plan keeps no state but the ledger's.
- * Ownership  Results live in the caller's arena. Inputs are borrowed.
+ * Purpose    plan_check() tells at submission whether a plan can ever run, with the place of what
+ * is wrong. plan_evaluate() looks at a run's input and ledger and says what comes next: operations
+ * to register, what to wait for, or how the run ends. It is a pure function: the plan keeps no
+ * state but the ledger's. Ownership  Results live in the caller's arena. Inputs are borrowed.
  * Threads    any.
- * Errors     A refused plan is described by struct plan_fault: a JSON pointer into the input, and a sentence.
- * Never      talks to anything.
+ * Errors     A refused plan is described by struct plan_fault: a JSON pointer into the input, and a
+ * sentence. Never      talks to anything.
  */
 #ifndef HOLDFAST_POOL_PLAN_H
 #define HOLDFAST_POOL_PLAN_H
@@ -38,15 +39,15 @@ MUST_CHECK bool plan_check(struct span input, const struct plan_names *tools, st
 
 /* The same for an input that is parsed already. */
 struct json_value;
-MUST_CHECK bool plan_check_value(const struct json_value *input, const struct plan_names *tools, struct arena *arena,
-                                 struct plan_fault *ret_fault);
+MUST_CHECK bool plan_check_value(const struct json_value *input, const struct plan_names *tools,
+                                 struct arena *arena, struct plan_fault *ret_fault);
 
 /* A tool as this pod declares it: what is stored with an operation and decides about it. */
 struct plan_tool {
     struct span name;
     struct span capability;
     struct span declaration; /* JSON */
-    bool submission_key; /* key_scope = submission: the remote sees the chain's key */
+    bool submission_key;     /* key_scope = submission: the remote sees the chain's key */
 };
 
 struct plan_run {
@@ -65,7 +66,8 @@ enum plan_next {
     PLAN_WAIT,      /* register the intents (may be none), park until the wait is met */
     PLAN_SUCCEEDED, /* result is the output */
     PLAN_FAILED,    /* result is the failure */
-    PLAN_UNABLE,    /* this pod does not declare a tool it needs: the attempt fails, another may do; result says so */
+    PLAN_UNABLE,    /* this pod does not declare a tool it needs: the attempt fails, another may do;
+                       result says so */
 };
 struct plan_decision {
     enum plan_next next;
@@ -77,8 +79,9 @@ struct plan_decision {
     struct span result; /* JSON */
 };
 
-/* Always gives a decision: a plan that cannot go on fails its run and names the place, once nothing is in flight. */
-void plan_evaluate(const struct plan_run *run, const struct plan_tool *tools, size_t tool_n, struct arena *arena,
-                   struct plan_decision *ret);
+/* Always gives a decision: a plan that cannot go on fails its run and names the place, once nothing
+ * is in flight. */
+void plan_evaluate(const struct plan_run *run, const struct plan_tool *tools, size_t tool_n,
+                   struct arena *arena, struct plan_decision *ret);
 
 #endif

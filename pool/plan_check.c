@@ -15,7 +15,8 @@ static uint64_t hash(struct span s)
 
 size_t plan_find(const struct plan_graph *graph, struct span id)
 {
-    for (size_t at = hash(id) & (graph->slot_n - 1); graph->slots[at] != 0; at = (at + 1) & (graph->slot_n - 1))
+    for (size_t at = hash(id) & (graph->slot_n - 1); graph->slots[at] != 0;
+         at = (at + 1) & (graph->slot_n - 1))
         if (span_eq(graph->steps[graph->slots[at] - 1].id, id))
             return graph->slots[at] - 1;
     return SIZE_MAX;
@@ -34,8 +35,9 @@ static struct span place_of(struct arena *arena, struct span parent, const char 
     return json_pointer_append(parent, span_of(member), arena);
 }
 
-static bool known_fields(const struct json_value *object, struct span place, const struct span *names, size_t n,
-                         struct arena *arena, struct plan_fault *fault)
+static bool known_fields(const struct json_value *object, struct span place,
+                         const struct span *names, size_t n, struct arena *arena,
+                         struct plan_fault *fault)
 {
     struct json_iter it = json_iter(object);
     while (json_next(&it)) {
@@ -47,17 +49,20 @@ static bool known_fields(const struct json_value *object, struct span place, con
         struct span near = nearest_name(it.key, names, n);
         struct span at = json_pointer_append(place, it.key, arena);
         if (span_is_null(near))
-            plan_fault_set(fault, arena, at, "\"%.*s\" is no field of a plan here", SPAN_ARG(it.key));
+            plan_fault_set(fault, arena, at, "\"%.*s\" is no field of a plan here",
+                           SPAN_ARG(it.key));
         else
-            plan_fault_set(fault, arena, at, "\"%.*s\" is no field of a plan here; did you mean \"%.*s\"?",
+            plan_fault_set(fault, arena, at,
+                           "\"%.*s\" is no field of a plan here; did you mean \"%.*s\"?",
                            SPAN_ARG(it.key), SPAN_ARG(near));
         return false;
     }
     return true;
 }
 
-static bool read_identifier(const struct json_value *step, const char *member, size_t max, struct span place,
-                            struct arena *arena, struct span *ret, struct plan_fault *fault)
+static bool read_identifier(const struct json_value *step, const char *member, size_t max,
+                            struct span place, struct arena *arena, struct span *ret,
+                            struct plan_fault *fault)
 {
     const struct json_value *v = json_get(step, member);
     *ret = json_text(v);
@@ -65,14 +70,15 @@ static bool read_identifier(const struct json_value *step, const char *member, s
         plan_fault_set(fault, arena, place, "a step needs \"%s\"", member);
     else if (span_is_null(*ret) || !identifier_valid(*ret, max))
         plan_fault_set(fault, arena, place_of(arena, place, member),
-                       "\"%s\" must be a text of 1 to %zu characters out of A-Z a-z 0-9 _ . : -", member, max);
+                       "\"%s\" must be a text of 1 to %zu characters out of A-Z a-z 0-9 _ . : -",
+                       member, max);
     else
         return true;
     return false;
 }
 
-static bool read_version(const struct json_value *step, struct span place, struct arena *arena, int32_t *ret,
-                         struct plan_fault *fault)
+static bool read_version(const struct json_value *step, struct span place, struct arena *arena,
+                         int32_t *ret, struct plan_fault *fault)
 {
     const struct json_value *v = json_get(step, "effect_version");
     int64_t version = 1;
@@ -85,14 +91,15 @@ static bool read_version(const struct json_value *step, struct span place, struc
     return true;
 }
 
-static bool read_step(const struct json_value *v, size_t index, const struct json_value *empty, struct arena *arena,
-                      struct plan_step *ret, struct plan_fault *fault)
+static bool read_step(const struct json_value *v, size_t index, const struct json_value *empty,
+                      struct arena *arena, struct plan_step *ret, struct plan_fault *fault)
 {
-    static const struct span fields[] = {{"id", 2},    {"tool", 4}, {"request", 7},
-                                         {"after", 5}, {"effect_version", 14}};
+    static const struct span fields[] = {
+        {"id", 2}, {"tool", 4}, {"request", 7}, {"after", 5}, {"effect_version", 14}};
     ret->place = span_of(arena_printf(arena, "/steps/%zu", index));
     if (!json_is(v, JSON_OBJECT)) {
-        plan_fault_set(fault, arena, ret->place, "a step must be an object, not %s", json_kind_name(json_kind(v)));
+        plan_fault_set(fault, arena, ret->place, "a step must be an object, not %s",
+                       json_kind_name(json_kind(v)));
         return false;
     }
     ret->request = json_get(v, "request");
@@ -127,8 +134,9 @@ static bool add_edge(struct edges *e, struct span id, struct span place)
         if (span_is_null(near))
             plan_fault_set(e->fault, e->arena, place, "there is no step \"%.*s\"", SPAN_ARG(id));
         else
-            plan_fault_set(e->fault, e->arena, place, "there is no step \"%.*s\"; did you mean \"%.*s\"?",
-                           SPAN_ARG(id), SPAN_ARG(near));
+            plan_fault_set(e->fault, e->arena, place,
+                           "there is no step \"%.*s\"; did you mean \"%.*s\"?", SPAN_ARG(id),
+                           SPAN_ARG(near));
         return false;
     }
     if (to == e->self) {
@@ -177,17 +185,18 @@ static bool add_references(struct edges *e, const struct json_value *v, struct s
     while (json_next(&it)) {
         if (!json_is(it.value, JSON_ARRAY) && !json_is(it.value, JSON_OBJECT))
             continue;
-        struct span at = span_is_null(it.key)
-                             ? span_of(arena_printf(e->arena, "%.*s/%zu", SPAN_ARG(place), it.index))
-                             : json_pointer_append(place, it.key, e->arena);
+        struct span at =
+            span_is_null(it.key)
+                ? span_of(arena_printf(e->arena, "%.*s/%zu", SPAN_ARG(place), it.index))
+                : json_pointer_append(place, it.key, e->arena);
         if (!add_references(e, it.value, at))
             return false;
     }
     return true;
 }
 
-static bool read_edges(struct plan_graph *graph, const struct json_value *steps, struct arena *arena,
-                       struct plan_fault *fault)
+static bool read_edges(struct plan_graph *graph, const struct json_value *steps,
+                       struct arena *arena, struct plan_fault *fault)
 {
     size_t *marked = arena_array(arena, graph->n + 1, sizeof(*marked));
     size_t *scratch = arena_array(arena, graph->n + 1, sizeof(*scratch));
@@ -205,8 +214,8 @@ static bool read_edges(struct plan_graph *graph, const struct json_value *steps,
     return true;
 }
 
-static bool read_steps(struct plan_graph *graph, const struct json_value *steps, struct arena *arena,
-                       struct plan_fault *fault)
+static bool read_steps(struct plan_graph *graph, const struct json_value *steps,
+                       struct arena *arena, struct plan_fault *fault)
 {
     struct json_builder *builder = json_builder_new(arena);
     const struct json_value *empty = json_seal(builder, json_new_object(builder));
@@ -217,8 +226,9 @@ static bool read_steps(struct plan_graph *graph, const struct json_value *steps,
             return false;
         size_t other = plan_find(graph, step->id);
         if (other != SIZE_MAX) {
-            plan_fault_set(fault, arena, place_of(arena, step->place, "id"), "step \"%.*s\" is there already, at %.*s",
-                           SPAN_ARG(step->id), SPAN_ARG(graph->steps[other].place));
+            plan_fault_set(fault, arena, place_of(arena, step->place, "id"),
+                           "step \"%.*s\" is there already, at %.*s", SPAN_ARG(step->id),
+                           SPAN_ARG(graph->steps[other].place));
             return false;
         }
         place_id(graph, it.index);
@@ -232,7 +242,8 @@ bool plan_read(const struct json_value *input, struct arena *arena, struct plan_
     static const struct span fields[] = {{"steps", 5}};
     struct span root = SPAN_LIT("");
     if (!json_is(input, JSON_OBJECT)) {
-        plan_fault_set(ret_fault, arena, root, "the input of a plan must be an object with \"steps\"");
+        plan_fault_set(ret_fault, arena, root,
+                       "the input of a plan must be an object with \"steps\"");
         return false;
     }
     if (!known_fields(input, root, fields, COUNT_OF(fields), arena, ret_fault))
@@ -243,8 +254,8 @@ bool plan_read(const struct json_value *input, struct arena *arena, struct plan_
         return false;
     }
     if (json_count(steps) > PLAN_STEPS_MAX) {
-        plan_fault_set(ret_fault, arena, SPAN_LIT("/steps"), "a plan has at most %d steps, not %zu", PLAN_STEPS_MAX,
-                       json_count(steps));
+        plan_fault_set(ret_fault, arena, SPAN_LIT("/steps"), "a plan has at most %d steps, not %zu",
+                       PLAN_STEPS_MAX, json_count(steps));
         return false;
     }
     struct plan_graph graph = {.n = json_count(steps), .slot_n = 4};
@@ -252,7 +263,8 @@ bool plan_read(const struct json_value *input, struct arena *arena, struct plan_
         graph.slot_n *= 2;
     graph.steps = arena_array(arena, graph.n + 1, sizeof(*graph.steps));
     graph.slots = arena_array(arena, graph.slot_n, sizeof(*graph.slots));
-    if (!read_steps(&graph, steps, arena, ret_fault) || !read_edges(&graph, steps, arena, ret_fault))
+    if (!read_steps(&graph, steps, arena, ret_fault) ||
+        !read_edges(&graph, steps, arena, ret_fault))
         return false;
     *ret = graph;
     return true;
@@ -260,9 +272,10 @@ bool plan_read(const struct json_value *input, struct arena *arena, struct plan_
 
 /* ---- cycles ---- */
 
-/* Names one cycle: from any step that is left, going to a step it needs and that is left, until one comes again. */
-static void name_cycle(const struct plan_graph *graph, const bool *done, size_t from, struct arena *arena,
-                       struct plan_fault *fault)
+/* Names one cycle: from any step that is left, going to a step it needs and that is left, until one
+ * comes again. */
+static void name_cycle(const struct plan_graph *graph, const bool *done, size_t from,
+                       struct arena *arena, struct plan_fault *fault)
 {
     size_t *seen = arena_array(arena, graph->n, sizeof(*seen)); /* position on the path + 1 */
     size_t *path = arena_array(arena, graph->n + 1, sizeof(*path));
@@ -280,16 +293,19 @@ static void name_cycle(const struct plan_graph *graph, const bool *done, size_t 
     struct span text = graph->steps[at].id;
     for (size_t i = seen[at]; i <= n; i++) {
         size_t next = i < n ? path[i] : at;
-        text = span_of(arena_printf(arena, "%.*s → %.*s", SPAN_ARG(text), SPAN_ARG(graph->steps[next].id)));
+        text = span_of(
+            arena_printf(arena, "%.*s → %.*s", SPAN_ARG(text), SPAN_ARG(graph->steps[next].id)));
     }
-    plan_fault_set(fault, arena, graph->steps[at].place, "these steps wait for each other: %.*s", SPAN_ARG(text));
+    plan_fault_set(fault, arena, graph->steps[at].place, "these steps wait for each other: %.*s",
+                   SPAN_ARG(text));
 }
 
 bool plan_acyclic(const struct plan_graph *graph, struct arena *arena, struct plan_fault *ret_fault)
 {
     size_t n = graph->n;
     size_t *missing = arena_array(arena, n + 1, sizeof(*missing));
-    size_t *first = arena_array(arena, n + 2, sizeof(*first)); /* edges backwards: who needs step i */
+    size_t *first =
+        arena_array(arena, n + 2, sizeof(*first)); /* edges backwards: who needs step i */
     size_t total = 0;
     for (size_t i = 0; i < n; i++) {
         missing[i] = graph->steps[i].need_n;
@@ -323,8 +339,8 @@ bool plan_acyclic(const struct plan_graph *graph, struct arena *arena, struct pl
     return true;
 }
 
-static bool tools_known(const struct plan_graph *graph, const struct plan_names *tools, struct arena *arena,
-                        struct plan_fault *fault)
+static bool tools_known(const struct plan_graph *graph, const struct plan_names *tools,
+                        struct arena *arena, struct plan_fault *fault)
 {
     for (size_t i = 0; i < graph->n; i++) {
         const struct plan_step *step = &graph->steps[i];
@@ -336,24 +352,27 @@ static bool tools_known(const struct plan_graph *graph, const struct plan_names 
         struct span near = nearest_name(step->tool, tools->names, tools->n);
         struct span place = place_of(arena, step->place, "tool");
         if (span_is_null(near))
-            plan_fault_set(fault, arena, place, "no pod ever declared a tool \"%.*s\"", SPAN_ARG(step->tool));
+            plan_fault_set(fault, arena, place, "no pod ever declared a tool \"%.*s\"",
+                           SPAN_ARG(step->tool));
         else
-            plan_fault_set(fault, arena, place, "no pod ever declared a tool \"%.*s\"; did you mean \"%.*s\"?",
+            plan_fault_set(fault, arena, place,
+                           "no pod ever declared a tool \"%.*s\"; did you mean \"%.*s\"?",
                            SPAN_ARG(step->tool), SPAN_ARG(near));
         return false;
     }
     return true;
 }
 
-bool plan_check_value(const struct json_value *input, const struct plan_names *tools, struct arena *arena,
-                      struct plan_fault *ret_fault)
+bool plan_check_value(const struct json_value *input, const struct plan_names *tools,
+                      struct arena *arena, struct plan_fault *ret_fault)
 {
     struct plan_graph graph;
     return plan_read(input, arena, &graph, ret_fault) && plan_acyclic(&graph, arena, ret_fault) &&
            (tools == NULL || tools_known(&graph, tools, arena, ret_fault));
 }
 
-bool plan_check(struct span input, const struct plan_names *tools, struct arena *arena, struct plan_fault *ret_fault)
+bool plan_check(struct span input, const struct plan_names *tools, struct arena *arena,
+                struct plan_fault *ret_fault)
 {
     const struct json_value *value;
     struct json_error error;

@@ -3,7 +3,8 @@
 
 #include <stdarg.h>
 
-void plan_fault_set(struct plan_fault *fault, struct arena *arena, struct span place, const char *format, ...)
+void plan_fault_set(struct plan_fault *fault, struct arena *arena, struct span place,
+                    const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -22,17 +23,19 @@ static struct span next_token(struct span *rest)
 {
     const char *slash = memchr(rest->p, '/', rest->n);
     struct span token = {rest->p, slash ? (size_t)(slash - rest->p) : rest->n};
-    *rest = slash ? (struct span){slash + 1, rest->n - token.n - 1} : (struct span){rest->p + rest->n, 0};
+    *rest = slash ? (struct span){slash + 1, rest->n - token.n - 1}
+                  : (struct span){rest->p + rest->n, 0};
     return token;
 }
 
-bool plan_ref_read(const struct json_value *v, struct span place, struct arena *arena, struct plan_ref *ret,
-                   struct plan_fault *ret_fault)
+bool plan_ref_read(const struct json_value *v, struct span place, struct arena *arena,
+                   struct plan_ref *ret, struct plan_fault *ret_fault)
 {
     struct span pointer = json_text(json_get(v, "$ref"));
     if (json_count(v) != 1 || span_is_null(pointer)) {
-        plan_fault_set(ret_fault, arena, place,
-                       "a reference stands for a whole value: an object with the one member \"$ref\", a text");
+        plan_fault_set(
+            ret_fault, arena, place,
+            "a reference stands for a whole value: an object with the one member \"$ref\", a text");
         return false;
     }
     struct span steps = SPAN_LIT("/steps/");
@@ -42,13 +45,15 @@ bool plan_ref_read(const struct json_value *v, struct span place, struct arena *
         struct span from = rest;
         struct span member = next_token(&rest);
         if (id.n > 0 && (span_eq_text(member, "result") || span_eq_text(member, "remote_id"))) {
-            /* the pointer within {"result":…,"remote_id":…} begins at the slash before the member */
+            /* the pointer within {"result":…,"remote_id":…} begins at the slash before the member
+             */
             *ret = (struct plan_ref){id, {from.p - 1, from.n + 1}};
             return true;
         }
     }
-    plan_fault_set(ret_fault, arena, place,
-                   "\"%.*s\" is no reference: use \"/steps/<id>/result/…\" or \"/steps/<id>/remote_id\"",
-                   SPAN_ARG(pointer));
+    plan_fault_set(
+        ret_fault, arena, place,
+        "\"%.*s\" is no reference: use \"/steps/<id>/result/…\" or \"/steps/<id>/remote_id\"",
+        SPAN_ARG(pointer));
     return false;
 }

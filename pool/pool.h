@@ -1,14 +1,15 @@
 /* pool: the threads of a pod that carry runs.
  *
- * Purpose    Takes records from Kafka and makes them durable; takes leases, starts handlers, commits their decisions
- *            in groups, renews what is held, sweeps what was left behind. What it commits, outbox carries out.
- * Ownership  The pool owns its threads, lanes, queues, sessions and child processes. Configuration and broker are
- *            borrowed and must outlive it.
- * Threads    ingest, wakeups, submit, acquire, worker x N, commit x 2, heart, sweep, exec. pool_start() and
+ * Purpose    Takes records from Kafka and makes them durable; takes leases, starts handlers,
+ * commits their decisions in groups, renews what is held, sweeps what was left behind. What it
+ * commits, outbox carries out. Ownership  The pool owns its threads, lanes, queues, sessions and
+ * child processes. Configuration and broker are borrowed and must outlive it. Threads    ingest,
+ * wakeups, submit, acquire, worker x N, commit x 2, heart, sweep, exec. pool_start() and
  *            pool_stop() are called by main; the rest by any thread.
- * Errors     pool_start() refuses what can never work (configuration, drift between program and database). A
- *            service that is down is waited for, with a line in the log, and shows in pool_ready().
- * Never      holds a connection while a handler runs; writes anything for a lease in doubt on its own judgement.
+ * Errors     pool_start() refuses what can never work (configuration, drift between program and
+ * database). A service that is down is waited for, with a line in the log, and shows in
+ * pool_ready(). Never      holds a connection while a handler runs; writes anything for a lease in
+ * doubt on its own judgement.
  */
 #ifndef HOLDFAST_POOL_POOL_H
 #define HOLDFAST_POOL_POOL_H
@@ -25,20 +26,23 @@
 struct pool;
 
 /* Starts all threads and returns at once; connections are made by the threads. */
-MUST_CHECK enum outcome pool_start(const struct config *cfg, struct broker *broker, struct pool **ret);
+MUST_CHECK enum outcome pool_start(const struct config *cfg, struct broker *broker,
+                                   struct pool **ret);
 
-/* Graceful end: stops consuming, lets handlers finish within `grace_ms`, tells the rest to stop, hands their runs
- * back (release, so that others take them at once), flushes hints, stores offsets, leaves the groups. Returns when
- * every thread has ended; frees the pool. NULL is accepted. Thread: main. */
+/* Graceful end: stops consuming, lets handlers finish within `grace_ms`, tells the rest to stop,
+ * hands their runs back (release, so that others take them at once), flushes hints, stores offsets,
+ * leaves the groups. Returns when every thread has ended; frees the pool. Where a thread does not
+ * come back long after the grace period, the process ends (its leases run out). NULL is accepted.
+ * Thread: main. */
 void pool_stop(struct pool *p, int64_t grace_ms);
 
-/* True when records flow: database lanes connected and partitions not paused for a fault. Otherwise `why` (may be
- * NULL) gets one line a reason. */
+/* True when records flow: database lanes connected and partitions not paused for a fault. Otherwise
+ * `why` (may be NULL) gets one line a reason. */
 bool pool_ready(struct pool *p, struct text *why);
 
 struct pool_counts {
-    int64_t running; /* runs whose lease this pod holds */
-    int64_t queued;  /* of those, waiting for a worker, a commit or a child process */
+    int64_t running;  /* runs whose lease this pod holds */
+    int64_t queued;   /* of those, waiting for a worker, a commit or a child process */
     int64_t in_doubt; /* of those, whose renewal is not confirmed */
 };
 void pool_counts(struct pool *p, struct pool_counts *ret);

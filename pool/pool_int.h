@@ -1,5 +1,5 @@
-/* The pool's inside, shared by its files. Members are set before the threads start and then fixed, but for atomics and
- * for what is a queue or has a lock of its own. */
+/* The pool's inside, shared by its files. Members are set before the threads start and then fixed,
+ * but for atomics and for what is a queue or has a lock of its own. */
 #ifndef HOLDFAST_POOL_POOL_INT_H
 #define HOLDFAST_POOL_POOL_INT_H
 
@@ -41,7 +41,7 @@ struct pool {
     struct dead_letters *dead;
 
     /* Why partitions are paused. */
-    atomic_bool submit_away; /* the submit lane has no database */
+    atomic_bool submit_away;  /* the submit lane has no database */
     atomic_bool backlog_full; /* more runs due than ingest.max_due */
     atomic_bool ingest_ready; /* assigned and reading */
     atomic_bool heart_away;
@@ -50,6 +50,7 @@ struct pool {
     /* The end, in this order. */
     atomic_bool stopping; /* take nothing new */
     atomic_bool hurry;    /* do not wait for services that are away */
+    atomic_bool submit_over;
 
     pthread_t ingest, wakeups, submit, acquire, heart, sweep;
     bool ingest_runs, wakeups_run, submit_runs, acquire_runs, heart_runs, sweep_runs;
@@ -85,7 +86,8 @@ void hint_others(struct pool *p, struct uuid run_id, int64_t epoch);
 /* Gives a session to the workers. */
 void step_push(struct pool *p, struct session *s);
 /* Sends what the step has decided to the run's commit lane. */
-void step_commit(struct pool *p, struct session *s, const struct decision *d, void (*done)(struct commit_request *));
+void step_commit(struct pool *p, struct session *s, const struct decision *d,
+                 void (*done)(struct commit_request *));
 /* The session is over for this pod. */
 void step_end(struct pool *p, struct session *s);
 /* Counts, logs and classifies what the database refused. */

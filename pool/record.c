@@ -28,7 +28,8 @@ void record_done(struct task_record *r)
     record_free(r);
 }
 
-struct raw_record record_raw(const struct broker_record *raw, struct span cluster, struct arena *arena)
+struct raw_record record_raw(const struct broker_record *raw, struct span cluster,
+                             struct arena *arena)
 {
     struct raw_header *headers = arena_array(arena, raw->header_count + 1, sizeof(*headers));
     for (size_t i = 0; i < raw->header_count; i++)
@@ -46,7 +47,8 @@ struct raw_record record_raw(const struct broker_record *raw, struct span cluste
     };
 }
 
-void record_reject(struct task_record *r, enum reject_reason reason, struct span place, struct span detail)
+void record_reject(struct task_record *r, enum reject_reason reason, struct span place,
+                   struct span detail)
 {
     struct reject reject = {
         .reason = reason,

@@ -51,12 +51,21 @@ static struct span trace_id_of(struct span traceparent)
     return traceparent.n >= 35 ? (struct span){traceparent.p + 3, 32} : SPAN_NULL;
 }
 
-struct session *session_new(const struct fence_acquired *row, struct span owner, int64_t first_asked_us,
-                            int64_t ttl_us)
+struct session *session_new(const struct fence_acquired *row, struct span owner,
+                            int64_t first_asked_us, int64_t ttl_us)
 {
     const struct span texts[] = {
-        owner,           row->tenant_id,   row->task_id,         row->handler,      row->traceparent, row->tracestate,
-        row->input.text, row->operations.text, row->signals.text, row->earlier.text, row->woke_reason,
+        owner,
+        row->tenant_id,
+        row->task_id,
+        row->handler,
+        row->traceparent,
+        row->tracestate,
+        row->input.text,
+        row->operations.text,
+        row->signals.text,
+        row->earlier.text,
+        row->woke_reason,
         row->checkpoint.text,
     };
     size_t size = 0;
@@ -240,7 +249,8 @@ bool sessions_shelve(struct sessions *all, struct session *s)
     return true;
 }
 
-/* Raises the reason to stop; a doubt may be replaced by anything worse, nothing by a doubt. Locks: all->lock. */
+/* Raises the reason to stop; a doubt may be replaced by anything worse, nothing by a doubt. Locks:
+ * all->lock. */
 static bool raise_stop(struct session *s, enum session_stop stop, struct queue *wake)
 {
     if (session_stopped(s) >= stop)
@@ -270,14 +280,16 @@ bool sessions_wait_empty(struct sessions *all, int64_t timeout_us)
     return true;
 }
 
-size_t sessions_leases(struct sessions *all, int64_t left_us, struct arena *arena, struct fence_lease **ret)
+size_t sessions_leases(struct sessions *all, int64_t left_us, struct arena *arena,
+                       struct fence_lease **ret)
 {
     LOCK_SCOPE(&all->lock);
     int64_t now_us = clock_mono_us();
     struct fence_lease *leases = arena_array(arena, all->n + 1, sizeof(*leases));
     size_t n = 0;
     for (const struct session *s = all->first; s != NULL; s = s->after) {
-        if (session_stopped(s) >= SESSION_DEADLINE || atomic_load(&s->valid_until_us) - now_us >= left_us)
+        if (session_stopped(s) >= SESSION_DEADLINE ||
+            atomic_load(&s->valid_until_us) - now_us >= left_us)
             continue;
         leases[n++] = (struct fence_lease){s->run_id, arena_dup(arena, s->owner), s->epoch};
     }
@@ -312,7 +324,8 @@ bool sessions_renewed(struct sessions *all, const struct fence_lease *lease, int
     return true;
 }
 
-bool sessions_stop(struct sessions *all, const struct fence_lease *lease, enum session_stop stop, struct queue *wake)
+bool sessions_stop(struct sessions *all, const struct fence_lease *lease, enum session_stop stop,
+                   struct queue *wake)
 {
     LOCK_SCOPE(&all->lock);
     struct session *s = find(all, lease);

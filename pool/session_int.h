@@ -1,8 +1,10 @@
-/* session: a run whose lease this pod holds, from the acquisition to the commit that ends it, or to its loss.
+/* session: a run whose lease this pod holds, from the acquisition to the commit that ends it, or to
+ * its loss.
  *
- * Ownership  A session is in one place at a time: the worker queue, a worker, the exec thread, a commit lane, or the
- *            shelf of the doubtful. Whoever has it may read and write it, except for what is marked shared.
- * Threads    The registry is used by any thread; heart reaches sessions only through it, by identity, under its lock. */
+ * Ownership  A session is in one place at a time: the worker queue, a worker, the exec thread, a
+ * commit lane, or the shelf of the doubtful. Whoever has it may read and write it, except for what
+ * is marked shared. Threads    The registry is used by any thread; heart reaches sessions only
+ * through it, by identity, under its lock. */
 #ifndef HOLDFAST_POOL_SESSION_INT_H
 #define HOLDFAST_POOL_SESSION_INT_H
 
@@ -16,10 +18,12 @@ enum session_phase {
     SESSION_START,    /* the next step may begin */
     SESSION_ANSWERED, /* its handler has answered: `answer` */
     SESSION_FAILED,   /* the attempt failed: `answer` says why */
-    SESSION_REPEAT,   /* the database does not hold what we thought: give back, to be acquired with a fresh context */
+    SESSION_REPEAT, /* the database does not hold what we thought: give back, to be acquired with a
+                       fresh context */
 };
 
-/* Why nothing further may be done for a run; ordered: it only grows, except that doubt ends when PostgreSQL says so. */
+/* Why nothing further may be done for a run; ordered: it only grows, except that doubt ends when
+ * PostgreSQL says so. */
 enum session_stop {
     SESSION_GOES,
     SESSION_DOUBT,     /* a renewal is not confirmed, or local validity is over */
@@ -36,7 +40,8 @@ struct session {
     struct uuid_opt prev_run_id;
     int64_t epoch;
     struct span owner, tenant, task, handler, trace_id, traceparent, tracestate;
-    struct span input, operations, signals, earlier, woke_reason; /* JSON but for the last; NULL: none */
+    struct span input, operations, signals, earlier,
+        woke_reason; /* JSON but for the last; NULL: none */
     struct db_time deadline;
     int32_t attempt, failures;
     bool takeover, prefiltered;
@@ -47,16 +52,18 @@ struct session {
     enum session_phase phase;
     int64_t revision;
     struct span checkpoint;
-    char *checkpoint_own;    /* where it lives once it has changed */
-    struct arena *step;      /* of the step under way; NULL: none */
-    struct span answer;      /* in `step` */
+    char *checkpoint_own; /* where it lives once it has changed */
+    struct arena *step;   /* of the step under way; NULL: none */
+    struct span answer;   /* in `step` */
     int64_t step_started_us;
     struct commit_request commit;
-    void *pool;              /* for callbacks */
-    struct session *queued;  /* in lists of whoever holds it */
+    void *pool;             /* for callbacks */
+    void *child;            /* the exec handler's process, while it has this session */
+    bool saving;            /* its intermediate checkpoint is at the commit lane */
+    struct session *queued; /* in lists of whoever holds it */
 
     /* shared */
-    atomic_int stop;               /* enum session_stop */
+    atomic_int stop;                /* enum session_stop */
     _Atomic int64_t valid_until_us; /* monotonic; it may only stop work */
 
     /* the registry's */
@@ -65,8 +72,8 @@ struct session {
 };
 
 /* One allocation for the session and all its texts. */
-MUST_CHECK struct session *session_new(const struct fence_acquired *row, struct span owner, int64_t first_asked_us,
-                                       int64_t ttl_us);
+MUST_CHECK struct session *session_new(const struct fence_acquired *row, struct span owner,
+                                       int64_t first_asked_us, int64_t ttl_us);
 void session_free(struct session *s);
 /* The state after an applied write. */
 void session_advance(struct session *s, int64_t revision, struct span checkpoint);
@@ -90,20 +97,24 @@ void sessions_add(struct sessions *all, struct session *s, bool *ret_older);
 void sessions_end(struct sessions *all, struct session *s);
 size_t sessions_count(struct sessions *all);
 size_t sessions_in_doubt(struct sessions *all);
-/* False: no longer in doubt, go on with it. True: it lies on the shelf until heart knows more; no longer yours. */
+/* False: no longer in doubt, go on with it. True: it lies on the shelf until heart knows more; no
+ * longer yours. */
 MUST_CHECK bool sessions_shelve(struct sessions *all, struct session *s);
 /* Raises the reason to stop of all; those on the shelf go to `wake`. */
 void sessions_stop_all(struct sessions *all, enum session_stop stop, struct queue *wake);
 /* Waits until none is left; false: not in time. */
 MUST_CHECK bool sessions_wait_empty(struct sessions *all, int64_t timeout_us);
 
-/* What heart renews: every lease that is not lost, with less than `left_us` of local validity left. Copies in the
- * arena. */
-size_t sessions_leases(struct sessions *all, int64_t left_us, struct arena *arena, struct fence_lease **ret);
-/* What the database said about a lease. Renewed: valid until then; a doubt is over, and one on the shelf goes to
- * `wake`. Otherwise: stop for that reason. True: something changed that a handler should hear. */
+/* What heart renews: every lease that is not lost, with less than `left_us` of local validity left.
+ * Copies in the arena. */
+size_t sessions_leases(struct sessions *all, int64_t left_us, struct arena *arena,
+                       struct fence_lease **ret);
+/* What the database said about a lease. Renewed: valid until then; a doubt is over, and one on the
+ * shelf goes to `wake`. Otherwise: stop for that reason. True: something changed that a handler
+ * should hear. */
 bool sessions_renewed(struct sessions *all, const struct fence_lease *lease, int64_t valid_until_us,
                       struct queue *wake);
-bool sessions_stop(struct sessions *all, const struct fence_lease *lease, enum session_stop stop, struct queue *wake);
+bool sessions_stop(struct sessions *all, const struct fence_lease *lease, enum session_stop stop,
+                   struct queue *wake);
 
 #endif

@@ -1,5 +1,6 @@
-/* submit: makes records durable. One statement a verb carries what was polled; records of one task go one after the
- * other, in the order of their partition. PostgreSQL away: the same again until it is back, partitions paused. */
+/* submit: makes records durable. One statement a verb carries what was polled; records of one task
+ * go one after the other, in the order of their partition. PostgreSQL away: the same again until it
+ * is back, partitions paused. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,11 +38,19 @@ static void check_handler(struct submit *s, struct task_record *r)
     if (names_refresh(names, s->fence) == OUTCOME_OK && names_has_handler(names, handler))
         return;
     struct span near = names_nearest_handler(names, handler);
-    const char *what = span_is_null(near)
-                           ? arena_printf(r->arena, "no pod ever declared a handler \"%.*s\"", SPAN_ARG(handler))
-                           : arena_printf(r->arena, "no pod ever declared a handler \"%.*s\"; did you mean \"%.*s\"?",
-                                          SPAN_ARG(handler), SPAN_ARG(near));
+    const char *what =
+        span_is_null(near)
+            ? arena_printf(r->arena, "no pod ever declared a handler \"%.*s\"", SPAN_ARG(handler))
+            : arena_printf(r->arena,
+                           "no pod ever declared a handler \"%.*s\"; did you mean \"%.*s\"?",
+                           SPAN_ARG(handler), SPAN_ARG(near));
     record_reject(r, REJECT_OUT_OF_RANGE, SPAN_LIT("/handler"), span_of(what));
+}
+
+static bool is_plan(const struct submit *s, const struct task_record *r)
+{
+    const struct config_handler *handler = config_handler(s->pool->cfg, r->message.handler.p);
+    return handler != NULL && handler->kind == HANDLER_PLAN;
 }
 
 static void check_plan(struct submit *s, struct task_record *r)
@@ -58,7 +67,8 @@ static void check_plan(struct submit *s, struct task_record *r)
             return;
     }
     struct span place = span_of(arena_printf(r->arena, "/input%.*s", SPAN_ARG(fault.place)));
-    struct span detail = span_of(arena_printf(r->arena, "%.*s: %.*s", SPAN_ARG(place), SPAN_ARG(fault.what)));
+    struct span detail =
+        span_of(arena_printf(r->arena, "%.*s: %.*s", SPAN_ARG(place), SPAN_ARG(fault.what)));
     record_reject(r, REJECT_OUT_OF_RANGE, place, detail);
 }
 
@@ -69,7 +79,7 @@ static void check(struct submit *s, struct task_record *r)
     switch (r->message.type) {
     case MESSAGE_SUBMIT:
         check_handler(s, r);
-        if (span_is_null(r->reject) && span_eq_text(r->message.handler, "plan"))
+        if (span_is_null(r->reject) && is_plan(s, r))
             check_plan(s, r);
         return;
     case MESSAGE_SIGNAL:
@@ -91,11 +101,13 @@ static void finish_record(struct submit *s, struct task_record *r, bool dead, en
         return;
     }
     struct span reason = span_is_null(r->dead_reason) ? span_of(outcome_word(o)) : r->dead_reason;
-    struct span detail = span_is_null(r->dead_detail) ? span_of(outcome_sentence(o)) : r->dead_detail;
+    struct span detail =
+        span_is_null(r->dead_detail) ? span_of(outcome_sentence(o)) : r->dead_detail;
     dead_send(s->pool->dead, r, reason, detail);
 }
 
-/* A record that was found invalid is dead-lettered at every delivery: the first letter may not have arrived. */
+/* A record that was found invalid is dead-lettered at every delivery: the first letter may not have
+ * arrived. */
 static bool is_invalid(enum outcome o, struct span first_outcome)
 {
     return o == OUTCOME_INVALID || o == OUTCOME_TOO_OLD ||
@@ -106,8 +118,9 @@ static void log_answer(const struct task_record *r, enum outcome o, struct uuid 
 {
     if (log_enabled(LOG_DEBUG))
         log_event(LOG_DEBUG, "record.applied", LOG_TEXT("type", message_type_word(r->message.type)),
-                  LOG_SPAN("tenant_id", r->message.tenant_id), LOG_SPAN("task_id", r->message.task_id),
-                  LOG_UUID("run_id", run_id), LOG_OUTCOME(o));
+                  LOG_SPAN("tenant_id", r->message.tenant_id),
+                  LOG_SPAN("task_id", r->message.task_id), LOG_UUID("run_id", run_id),
+                  LOG_OUTCOME(o));
 }
 
 static enum outcome offer_submits(struct submit *s, struct task_record **records, size_t n)
@@ -129,7 +142,8 @@ static enum outcome offer_submits(struct submit *s, struct task_record **records
         log_answer(records[i], rows[i].outcome, rows[i].run_id);
         if (rows[i].due)
             hint_run(s->pool, rows[i].run_id, rows[i].epoch);
-        finish_record(s, records[i], is_invalid(rows[i].outcome, rows[i].first_outcome), rows[i].outcome);
+        finish_record(s, records[i], is_invalid(rows[i].outcome, rows[i].first_outcome),
+                      rows[i].outcome);
     }
     return o;
 }
@@ -153,7 +167,8 @@ static enum outcome offer_cancels(struct submit *s, struct task_record **records
         enum outcome answer = rows[i].outcome;
         metric_add(METRIC_CONTROL, LABELS("cancel", outcome_word(answer)), 1);
         log_answer(records[i], answer, rows[i].run_id);
-        finish_record(s, records[i], goes_nowhere(answer) || is_invalid(answer, rows[i].first_outcome), answer);
+        finish_record(s, records[i],
+                      goes_nowhere(answer) || is_invalid(answer, rows[i].first_outcome), answer);
     }
     return o;
 }
@@ -173,7 +188,8 @@ static enum outcome offer_retries(struct submit *s, struct task_record **records
         log_answer(records[i], answer, rows[i].run_id);
         if (rows[i].due)
             hint_run(s->pool, rows[i].run_id, rows[i].epoch);
-        finish_record(s, records[i], goes_nowhere(answer) || is_invalid(answer, rows[i].first_outcome), answer);
+        finish_record(s, records[i],
+                      goes_nowhere(answer) || is_invalid(answer, rows[i].first_outcome), answer);
     }
     return o;
 }
@@ -185,7 +201,8 @@ static bool wait_for_database(struct submit *s, enum outcome o)
 {
     struct pool *p = s->pool;
     if (!atomic_exchange(&p->submit_away, true))
-        log_event(LOG_WARN, "submit.waits_for_database", LOG_OUTCOME(o), LOG_TEXT("detail", fence_error(s->fence)));
+        log_event(LOG_WARN, "submit.waits_for_database", LOG_OUTCOME(o),
+                  LOG_TEXT("detail", fence_error(s->fence)));
     while (!atomic_load(&p->hurry))
         if (fence_connect(s->fence, CLOCK_SECOND) == OUTCOME_OK) {
             if (atomic_exchange(&p->submit_away, false))
@@ -195,7 +212,8 @@ static bool wait_for_database(struct submit *s, enum outcome o)
     return false;
 }
 
-/* A record whose data the database does not take: recorded as invalid under its identity, else only dead-lettered. */
+/* A record whose data the database does not take: recorded as invalid under its identity, else only
+ * dead-lettered. */
 static void reject_poison(struct submit *s, struct task_record *r, enum outcome o)
 {
     struct span words = span_of(arena_dup_text(r->arena, span_of(fence_error(s->fence))));
@@ -211,7 +229,8 @@ static void reject_poison(struct submit *s, struct task_record *r, enum outcome 
     finish_record(s, r, true, o);
 }
 
-static void offer_all(struct submit *s, const struct verb *verb, struct task_record **records, size_t n)
+static void offer_all(struct submit *s, const struct verb *verb, struct task_record **records,
+                      size_t n)
 {
     while (n > 0) {
         arena_reset(s->call);
@@ -306,7 +325,8 @@ static void first_contact(struct submit *s)
 void *submit_run(void *pool)
 {
     struct pool *p = pool;
-    struct submit s = {.pool = p, .fence = p->submit_fence, .round = arena_new(), .call = arena_new()};
+    struct submit s = {
+        .pool = p, .fence = p->submit_fence, .round = arena_new(), .call = arena_new()};
     s.max = (size_t)p->cfg->ingest.batch * 2;
     s.pending = memory_new(s.max, sizeof(struct task_record *));
     first_contact(&s);
@@ -321,6 +341,7 @@ void *submit_run(void *pool)
         size_t n = round_pick(s.pending, s.pending_n, (size_t)p->cfg->ingest.batch, s.round);
         submit_round(&s, n);
     }
+    atomic_store(&p->submit_over, true);
     free(s.pending);
     arena_free(s.round);
     arena_free(s.call);

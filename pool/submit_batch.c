@@ -33,7 +33,8 @@ static uint64_t mark_of(char kind, struct span a, struct span b)
     return h ^ (h >> 31);
 }
 
-/* All its marks are set, also those of a record that must wait: what comes after it must not pass it. */
+/* All its marks are set, also those of a record that must wait: what comes after it must not pass
+ * it. */
 static bool first_of_all(struct marks *set, const struct task_record *r)
 {
     const struct message *m = &r->message;

@@ -1,5 +1,6 @@
-/* sweep: one pod at a time looks after what nobody holds: leases that ran out, times that came, requests whose task never
- * did. And what every pod looks at now and then: how much is due, what the database's clock says, who is known. */
+/* sweep: one pod at a time looks after what nobody holds: leases that ran out, times that came,
+ * requests whose task never did. And what every pod looks at now and then: how much is due, what
+ * the database's clock says, who is known. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/metric.h"
@@ -30,7 +31,8 @@ static bool holds(struct sweep *s)
     int64_t ttl_ms = s->pool->cfg->sweep.ttl_ms;
     struct fence_service row;
     if (s->epoch != 0) {
-        if (fence_service_renew(s->fence, service, s->owner, s->epoch, ttl_ms, s->arena, &row) == OUTCOME_OK &&
+        if (fence_service_renew(s->fence, service, s->owner, s->epoch, ttl_ms, s->arena, &row) ==
+                OUTCOME_OK &&
             row.outcome == OUTCOME_RENEWED)
             return true;
         s->epoch = 0;
@@ -62,8 +64,8 @@ static void count_parts(const struct fence_sweep *row)
     count("tokens_pruned", row->tokens_pruned);
     if (row->leases_expired > 0 || row->claims_expired > 0 || row->exhausted > 0)
         log_event(LOG_INFO, "sweep.found", LOG_INT("leases_expired", row->leases_expired),
-                  LOG_INT("claims_expired", row->claims_expired), LOG_INT("exhausted", row->exhausted),
-                  LOG_INT("timers_due", row->timers_due));
+                  LOG_INT("claims_expired", row->claims_expired),
+                  LOG_INT("exhausted", row->exhausted), LOG_INT("timers_due", row->timers_due));
 }
 
 static void hint_due(struct sweep *s, const struct db_uuids *due)
@@ -97,7 +99,8 @@ static bool sweep_once(struct sweep *s)
     enum outcome o = fence_sweep(s->fence, s->owner, s->epoch, limit, s->arena, &row);
     if (o != OUTCOME_OK) {
         if (o != OUTCOME_DB_DOWN)
-            log_event(LOG_WARN, "sweep.failed", LOG_OUTCOME(o), LOG_TEXT("detail", fence_error(s->fence)));
+            log_event(LOG_WARN, "sweep.failed", LOG_OUTCOME(o),
+                      LOG_TEXT("detail", fence_error(s->fence)));
         return false;
     }
     if (outcome_class(row.outcome) != CLASS_DONE) {
@@ -122,7 +125,8 @@ static void look(struct sweep *s)
     if (p->cfg->ingest.enabled && fence_backlog(s->fence, s->arena, &ready) == OUTCOME_OK) {
         bool full = ready > p->cfg->ingest.max_due;
         if (atomic_exchange(&p->backlog_full, full) != full)
-            log_event(LOG_INFO, full ? "ingest.backlog_full" : "ingest.backlog_over", LOG_INT("runs_due", ready));
+            log_event(LOG_INFO, full ? "ingest.backlog_full" : "ingest.backlog_over",
+                      LOG_INT("runs_due", ready));
         metric_set(METRIC_RUNS_DUE, NO_LABELS, (double)ready);
     }
     if (fence_clock_offset(s->fence, s->arena, &offset_us) == OUTCOME_OK) {
