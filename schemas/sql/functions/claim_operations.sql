@@ -80,7 +80,7 @@ BEGIN
                        THEN 'terminal'
                    WHEN p_tools IS NOT NULL AND o.tool_name <> ALL (p_tools) THEN 'not_ready'
                    WHEN o.status = 'unknown' AND o.attempts > o.attempts_not_sent THEN 'not_ready'
-                   WHEN o.status = 'unknown' AND o.not_before > t THEN 'not_ready'
+                   WHEN o.status = 'unknown' AND coalesce(o.not_before > t, true) THEN 'not_ready'
                    WHEN o.after_operation IS NOT NULL
                         AND coalesce(p.status, '') NOT IN ('succeeded', 'failed_final', 'cancelled') THEN 'not_ready'
                    ELSE 'claimed' END AS outcome

@@ -82,7 +82,7 @@ BEGIN
                    WHEN NOT @schema@.same_key_is_safe(o.capability, o.first_sent_at, o.retention_ms, v_until)
                        THEN 'not_allowed'
                    WHEN p_tools IS NOT NULL AND o.tool_name <> ALL (p_tools) THEN 'not_ready'
-                   WHEN o.not_before > t THEN 'not_ready'
+                   WHEN coalesce(o.not_before > t, true) THEN 'not_ready'
                    ELSE 'claimed' END AS outcome
               FROM unnest(coalesce(p_operation_ids, v_locked)) WITH ORDINALITY i (id, ord)
               LEFT JOIN @schema@.tool_operations o ON o.operation_id = i.id) d

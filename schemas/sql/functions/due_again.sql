@@ -1,16 +1,16 @@
 -- due_again(p_capability, p_first_sent_at, p_retention_ms, t, p_retry_ms) → timestamptz     internal, @schema@
 --
--- When an operation that may have been sent is looked at again. Infinity: nothing but a person can settle it (`none`, or
--- a key that the remote will have forgotten by then), so that no scan for due ones ever meets it.
+-- When an operation that may have been sent is looked at again. NULL: nothing but a person can settle it (`none`, or a key
+-- that the remote will have forgotten by then), and no scan for due ones ever meets it.
 CREATE OR REPLACE FUNCTION @schema@.due_again(p_capability text, p_first_sent_at timestamptz, p_retention_ms bigint,
                                               t timestamptz, p_retry_ms bigint) RETURNS timestamptz
 LANGUAGE sql IMMUTABLE
 AS $$
     SELECT CASE
-        WHEN p_capability = 'none' THEN 'infinity'::timestamptz
+        WHEN p_capability = 'none' THEN NULL
         WHEN p_capability = 'idempotency_key'
              AND NOT @schema@.same_key_is_safe(p_capability, p_first_sent_at, p_retention_ms,
-                                               t + p_retry_ms * interval '1 millisecond') THEN 'infinity'::timestamptz
+                                               t + p_retry_ms * interval '1 millisecond') THEN NULL
         ELSE t + p_retry_ms * interval '1 millisecond' END
 $$;
 

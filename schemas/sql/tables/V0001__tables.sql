@@ -114,7 +114,7 @@ CREATE TABLE @schema@.tool_operations (
     CHECK (attempts_not_sent <= attempts)
 ) WITH (fillfactor = 70);
 -- What may be claimed, what runs out, what is due again: each partial, so that settled operations cost nothing. An
--- unknown operation that nothing may send again has not_before = infinity and is never met by the scan for due ones.
+-- unknown operation that nothing may send again has no not_before and is never met by the scan for due ones.
 CREATE INDEX tool_operations_prepared_idx ON @schema@.tool_operations (tool_name, created_at) WHERE status = 'prepared';
 CREATE INDEX tool_operations_dispatching_idx ON @schema@.tool_operations (dispatch_until) WHERE status = 'dispatching';
 CREATE INDEX tool_operations_unknown_idx ON @schema@.tool_operations (tool_name, not_before) WHERE status = 'unknown';

@@ -108,8 +108,7 @@ BEGIN
     PERFORM probe.same((SELECT expired FROM holdfast_v1.expire_claims(1000)), 3);
     PERFORM probe.same((SELECT expired FROM holdfast_v1.expire_claims(1000)), 0);
     PERFORM probe.same((SELECT string_agg(o.step_id || ':' || o.status || coalesce(o.dispatch_owner, '-') || o.revision
-                            || CASE WHEN o.not_before = 'infinity' THEN ' never' WHEN o.not_before IS NULL THEN ''
-                                    ELSE ' again' END, ', ' ORDER BY o.step_id)
+                            || CASE WHEN o.status <> 'unknown' THEN '' WHEN o.not_before IS NULL THEN ' never' ELSE ' again' END, ', ' ORDER BY o.step_id)
                           FROM holdfast.tool_operations o WHERE o.run_id = r),
         'alive:dispatchingd11, free:prepared-0, key:unknownd12 again, none:unknownd12 never, query:unknownd12 again, '
         'short:unknownd12 never');
