@@ -175,13 +175,17 @@ enum outcome db_prepare(struct db *db, struct db_statement *s)
     return o;
 }
 
-/* A connection that broke while it was idle is found before anything is sent: then nothing happened. */
+/* A connection that broke while it was idle is found before anything is sent: then nothing happened. A server that
+ * goes away says so (FATAL, which comes as a notice) before it closes. */
 static bool broke_while_idle(struct db *db)
 {
     struct pollfd p = {.fd = PQsocket(db->conn), .events = POLLIN};
-    if (poll(&p, 1, 0) <= 0)
-        return PQstatus(db->conn) == CONNECTION_BAD;
-    return !PQconsumeInput(db->conn) || PQstatus(db->conn) == CONNECTION_BAD;
+    while (!db->server_went && PQstatus(db->conn) == CONNECTION_OK && poll(&p, 1, 0) > 0) {
+        if (!PQconsumeInput(db->conn))
+            return true;
+        (void)PQisBusy(db->conn); /* reads what came */
+    }
+    return db->server_went || PQstatus(db->conn) != CONNECTION_OK;
 }
 
 static bool send_call(struct db *db, const struct db_statement *s)

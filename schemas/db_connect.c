@@ -118,6 +118,9 @@ static void on_notice(void *arg, const PGresult *notice)
     const char *source = PQresultErrorField(notice, PG_DIAG_SOURCE_FUNCTION);
     if (source && strcmp(source, "SyncRepWaitForLSN") == 0)
         db->standby_wait_cancelled = true;
+    const char *severity = PQresultErrorField(notice, PG_DIAG_SEVERITY_NONLOCALIZED);
+    if (severity && strcmp(severity, "FATAL") == 0)
+        db->server_went = true;
 }
 
 /* With several hosts libpq looks for the writable one itself, unless the string says what to look for. */
@@ -250,6 +253,7 @@ enum outcome db_connect(struct db *db)
     db_close(db);
     enum outcome o = OUTCOME_OK;
     db->conn = db_dial(db, &o);
+    db->server_went = false;
     if (db->conn) {
         metric_move(METRIC_DB_CONNECTED, NO_LABELS, 1);
         for (size_t i = 0; i < db->n_statements; i++)

@@ -30,6 +30,7 @@ struct db {
     PGconn *conn;              /* NULL: closed */
     struct db_identity identity;
     bool standby_wait_cancelled; /* said by a notice during this call */
+    bool server_went;            /* said by a notice while idle */
     struct db_statement *statements;
     size_t n_statements;
     unsigned n_names; /* of prepared statements, ever */
