@@ -57,8 +57,6 @@ static const char functions[] =
     "create function @.word(p_word text) returns table(outcome text) language sql as $$ select p_word $$;"
     "create function @.named_statements() returns table(n bigint) language sql as"
     " $$ select count(*) from pg_prepared_statements $$;"
-    "create function @.write() returns table(n bigint) language sql as"
-    " $$ insert into @.numbers values (99, 'z') returning n $$;"
     "create table @.numbers(n bigint, letter text);"
     "insert into @.numbers select g, chr((96 + g)::int) from generate_series(1, 5) g;"
     "create view @.numbers_view as select n, letter from @.numbers order by n;";
@@ -388,7 +386,6 @@ static const struct db_call failing = DB_CALL("fail", fail_params, n_columns, 0)
 static const struct db_call waiting = DB_CALL("wait", wait_params, n_columns, 0);
 static const struct db_call waiting_read = DB_CALL("wait", wait_params, n_columns, DB_READ);
 static const struct db_call named_statements = DB_CALL_BARE("named_statements", n_columns, 0);
-static const struct db_call write_one = DB_CALL_BARE("write", n_columns, 0);
 
 static void each_sqlstate_has_its_outcome(void **state)
 {
@@ -578,21 +575,6 @@ static void a_pooler_gets_no_named_statements(void **state)
     what_does_not_fit_is_named(NULL);
 }
 
-static void a_statement_is_a_transaction(void **state)
-{
-    (void)state;
-    struct two_row *rows;
-    size_t n;
-    assert_int_equal(db_call(db, &write_one, NULL, NULL, arena, &rows, &n), OUTCOME_OK);
-    terminate(); /* what was answered is durable */
-    PGresult *result;
-    struct text t CLEANUP(text_free) = TEXT_EMPTY;
-    text_addf(&t, "delete from %s.numbers where n = 99", schema);
-    result = PQexec(admin, t.p);
-    assert_string_equal(PQcmdTuples(result), "1");
-    PQclear(result);
-}
-
 #define TEST(fn) cmocka_unit_test_setup_teardown(fn, open_one, close_one)
 
 int main(void)
@@ -619,7 +601,6 @@ int main(void)
         TEST(reconnecting_backs_off),
         TEST(the_server_is_remembered),
         TEST(a_pooler_gets_no_named_statements),
-        TEST(a_statement_is_a_transaction),
     };
     return cmocka_run_group_tests(tests, connect_all, drop_all);
 }
