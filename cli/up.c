@@ -82,8 +82,12 @@ static void stack_sets(struct up *up, const char *login)
     keep_set(arena_printf(up->arena, "redis.url=redis://127.0.0.1:%u/0", up->stack.redis_port), up);
     keep_set(arena_printf(up->arena, "kafka.bootstrap.servers=%s", up->bootstrap), up);
     keep_set("pod.development=true", up);
-    if (up->mock != NULL)
+    if (up->mock != NULL) {
         keep_set("relay.mode=at_least_once", up);
+        // The mock's groups wait for nearly a session before partitions move to a new member.
+        keep_set("kafka.consumer.session.timeout.ms=3000", up);
+        keep_set("kafka.consumer.heartbeat.interval.ms=500", up);
+    }
 }
 
 // DIR/holdfast.conf: with it every other command reaches this stack.
