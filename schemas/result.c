@@ -210,6 +210,9 @@ bool result_decode(struct span value, struct arena *arena, struct result_event *
                                        : json_parse(value, &limits, arena, &root, ret_error);
     if (!sound)
         return false;
+    if (!json_is(root, JSON_OBJECT))
+        return json_refuse(ret_error, arena, REJECT_WRONG_TYPE, SPAN_LIT(""),
+                           "a result must be an object, not %s", json_kind_name(json_kind(root)));
     struct json_builder *b = json_builder_new(arena);
     struct json_node *head = json_new_object(b), *run = json_new_object(b),
                      *body = json_new_object(b);
