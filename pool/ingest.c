@@ -11,7 +11,13 @@
 #include "pool/record_int.h"
 #include "schemas/intent.h"
 
-enum { POLL_MS = 50, POLL_PAUSED_MS = 100, CLUSTER_ID_SIZE = 128, POLL_MANY = 256 };
+enum {
+    POLL_MS = 50,
+    POLL_PAUSED_MS = 100,
+    CLUSTER_ID_SIZE = 128,
+    POLL_MANY = 256,
+    TOPICS_MAX = 256
+};
 
 struct ingest {
     struct pool *pool;
@@ -21,7 +27,7 @@ struct ingest {
     int64_t letters_us; /* when refused letters are offered again */
 };
 
-/* ---- which tenant a topic belongs to: ingest.tenants = "topic=tenant, topic=tenant" ---- */
+/* ---- topics that belong to a tenant: ingest.tenants = "topic=tenant, topic=tenant" ---- */
 
 static struct span trimmed(const char *from, const char *to)
 {
@@ -32,17 +38,49 @@ static struct span trimmed(const char *from, const char *to)
     return (struct span){from, (size_t)(to - from)};
 }
 
+/* Walks the list; false at its end. */
+static bool next_tenant(const char **at, struct span *ret_topic, struct span *ret_tenant)
+{
+    while (**at != '\0') {
+        const char *from = *at, *end = from + strcspn(from, ",");
+        const char *equals = memchr(from, '=', (size_t)(end - from));
+        *at = *end == ',' ? end + 1 : end;
+        if (equals == NULL)
+            continue;
+        *ret_topic = trimmed(from, equals);
+        *ret_tenant = trimmed(equals + 1, end);
+        return true;
+    }
+    return false;
+}
+
 static struct span tenant_of(const struct config *cfg, struct span topic)
 {
     const char *at = cfg->ingest.tenants;
-    while (*at != '\0') {
-        const char *end = at + strcspn(at, ",");
-        const char *equals = memchr(at, '=', (size_t)(end - at));
-        if (equals != NULL && span_eq(trimmed(at, equals), topic))
-            return trimmed(equals + 1, end);
-        at = *end == ',' ? end + 1 : end;
-    }
+    struct span name, tenant;
+    while (next_tenant(&at, &name, &tenant))
+        if (span_eq(name, topic))
+            return tenant;
     return SPAN_NULL;
+}
+
+/* The topic of tasks, that of control, and those of tenants, each once. */
+static size_t topics_of(const struct pool *p, const char **ret, size_t max, struct arena *arena)
+{
+    const char *at = p->cfg->ingest.tenants;
+    struct span name, tenant;
+    size_t n = 0;
+    ret[n++] = p->tasks_topic;
+    if (p->cfg->ingest.control_topic[0] != '\0')
+        ret[n++] = p->cfg->ingest.control_topic;
+    while (n < max && next_tenant(&at, &name, &tenant)) {
+        bool again = false;
+        for (size_t i = 0; i < n && !again; i++)
+            again = span_eq_text(name, ret[i]);
+        if (!again)
+            ret[n++] = arena_dup_text(arena, name);
+    }
+    return n;
 }
 
 /* ---- decoding ---- */
@@ -122,11 +160,12 @@ static void set_pause(struct ingest *in)
 static bool open_consumer(struct ingest *in)
 {
     struct pool *p = in->pool;
-    const char *topics[2] = {p->tasks_topic, p->cfg->ingest.control_topic};
+    struct arena *arena CLEANUP(arena_drop) = arena_new();
+    const char *topics[TOPICS_MAX];
     struct broker_consumer_options options = {
         .group = p->cfg->ingest.group,
         .topics = topics,
-        .topic_count = topics[1][0] != '\0' ? 2 : 1,
+        .topic_count = topics_of(p, topics, TOPICS_MAX, arena),
     };
     struct broker_error error;
     while (!atomic_load(&p->stopping)) {
