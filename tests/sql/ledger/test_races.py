@@ -109,6 +109,8 @@ def test_a_run_cancelled_before_the_operations_lock_is_seen(db, other):
         assert db.operation(operation).status == "prepared"
     assert [c.outcome for c in call.result()] == ["terminal"]
     assert db.operation(operation).status == "prepared"
+    db.sql("UPDATE holdfast.agent_runs SET wait_mode = NULL WHERE run_id = %s", run)
+    db.sql("SELECT holdfast.cancel_open(clock_timestamp(), ARRAY[%s::uuid])", run) # what a real cancel does next
 
 
 def test_cancel_against_claim(db, other):

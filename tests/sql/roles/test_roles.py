@@ -92,15 +92,15 @@ ATTEMPTS = [
 
 
 @pytest.fixture
-def login(server, name, dsn):
+def login(logins):
     """Makes a login role in one of the groups, as roles.sql tells an administrator to, and connects as it."""
     made, open_connections = [], []
 
     def make(group):
         me = f"login_{group}_{uuid.uuid4().hex[:8]}"
-        server.admin(f"CREATE ROLE {me} LOGIN IN ROLE holdfast_{group} CONNECTION LIMIT 20")
+        logins.admin(f"CREATE ROLE {me} LOGIN IN ROLE holdfast_{group} CONNECTION LIMIT 20")
         made.append(me)
-        connection = psycopg.connect(server.of(name, me), autocommit=True)
+        connection = psycopg.connect(logins.url(me), autocommit=True)
         open_connections.append(connection)
         return me, connection
 
@@ -108,7 +108,7 @@ def login(server, name, dsn):
     for connection in open_connections:
         connection.close()
     for me in made:
-        server.admin(f"DROP ROLE {me}")
+        logins.admin(f"DROP ROLE {me}")
 
 
 def sqlstate(connection, statement):
@@ -129,9 +129,9 @@ def sqlstate(connection, statement):
 
 
 @pytest.mark.parametrize("group", ["worker", "operator", "viewer"])
-def test_forbidden(login, name, group):
+def test_forbidden(login, logins, group):
     me, connection = login(group)
-    statements = [a.format(me=me, db=name) for a in ATTEMPTS]
+    statements = [a.format(me=me, db=logins.name) for a in ATTEMPTS]
     statements += [w.format(t=table) for table in TABLES for w in WRITES]
     wrong = {s: state for s in statements if (state := sqlstate(connection, s)) != "42501"}
     assert len(statements) >= 30 and not wrong
@@ -184,19 +184,19 @@ def test_owner(db):
 
 
 @pytest.mark.parametrize("privilege", ["CREATE", "TEMPORARY"])
-def test_public_has_nothing(server, name, privilege):
+def test_public_has_nothing(logins, privilege):
     """A login that is in none of the groups: not one function, schema or table."""
     me = f"login_none_{uuid.uuid4().hex[:8]}"
-    server.admin(f"CREATE ROLE {me} LOGIN")
+    logins.admin(f"CREATE ROLE {me} LOGIN")
     try:
-        with psycopg.connect(server.of(name, me), autocommit=True) as connection:
+        with psycopg.connect(logins.url(me), autocommit=True) as connection:
             assert not connection.execute("SELECT has_database_privilege(current_database(), %s)", [privilege]).fetchone()[0]
             for statement in ["SELECT * FROM holdfast_v1.server_facts()", "SELECT * FROM holdfast.agent_runs",
                               "SELECT * FROM holdfast_v1.barrier()", "CREATE TABLE public.x ()", "CREATE TEMP TABLE x ()",
                               "SELECT holdfast.gate_key()"]:
                 assert sqlstate(connection, statement) == "42501", statement
     finally:
-        server.admin(f"DROP ROLE {me}")
+        logins.admin(f"DROP ROLE {me}")
 
 
 def seize(connection, db):
@@ -215,10 +215,10 @@ def seize(connection, db):
     return outcomes, before, after
 
 
-def test_shadowing(server, name, login, db):
+def test_shadowing(logins, login, db):
     """Even with the right to make temporary objects, tables, functions and operators of one's own are not found first."""
     me, connection = login("worker")
-    server.admin(f"GRANT TEMPORARY ON DATABASE {name} TO {me}")
+    logins.admin(f"GRANT TEMPORARY ON DATABASE {logins.name} TO {me}")
     try:
         for table in TABLES:
             connection.execute(f"CREATE TEMPORARY TABLE {table} (LIKE pg_catalog.pg_class)")
@@ -237,7 +237,7 @@ def test_shadowing(server, name, login, db):
         assert connection.execute("SELECT outcome FROM holdfast_v1.claim_operations('x', gen_random_uuid(), 1, 1000, NULL, "
                                   "NULL)").fetchone()[0] == "gate_closed"
     finally:
-        server.admin(f"REVOKE TEMPORARY ON DATABASE {name} FROM {me}")
+        logins.admin(f"REVOKE TEMPORARY ON DATABASE {logins.name} FROM {me}")
 
 
 @pytest.mark.parametrize("setting", [
