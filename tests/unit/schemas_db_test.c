@@ -537,24 +537,6 @@ static void reconnecting_backs_off(void **state)
     db_free(nowhere);
 }
 
-static void the_server_is_remembered(void **state)
-{
-    (void)state;
-    struct db_history *history = db_history_new();
-    struct db_options o = options();
-    o.history = history;
-    struct db *first = db_new(&o), *second = db_new(&o);
-    assert_int_equal(db_connect(first), OUTCOME_OK);
-    assert_int_equal(db_connect(second), OUTCOME_OK);
-    assert_true(db_identity(first)->system_identifier != 0);
-    assert_true(db_identity(first)->timeline >= 1);
-    assert_int_equal(db_identity(first)->system_identifier, db_identity(second)->system_identifier);
-    assert_true(db_identity(first)->pid != db_identity(second)->pid);
-    db_free(first);
-    db_free(second);
-    db_history_free(history);
-}
-
 static void a_pooler_gets_no_named_statements(void **state)
 {
     (void)state;
@@ -599,7 +581,6 @@ int main(void)
         TEST(a_connection_lost_in_a_call_is_unknown),
         TEST(a_connection_says_why_not),
         TEST(reconnecting_backs_off),
-        TEST(the_server_is_remembered),
         TEST(a_pooler_gets_no_named_statements),
     };
     return cmocka_run_group_tests(tests, connect_all, drop_all);
