@@ -89,7 +89,7 @@ struct fence_submit_result {
     enum outcome outcome;
     struct span first_outcome; /* of the first delivery, when outcome is duplicate */
     struct uuid run_id;
-    bool due; /* the run may be acquired now, and would get `epoch` */
+    bool due; /* the run may be acquired now, and would get `epoch` + 1 */
     int64_t epoch;
     struct json_span detail;
 };

@@ -273,16 +273,18 @@ static bool answer_save(struct exec_child *c, const struct commit_request *r)
             say_revision(c);
         return true;
     }
-    step_refused(s, r);
+    enum outcome_class class = outcome_class(r->outcome);
+    bool refused = class == CLASS_REFUSED || class == CLASS_BUG;
+    if (refused)
+        step_refused(s, r);
     if (r->outcome == OUTCOME_REVISION_CONFLICT) {
         session_advance(s, r->new_revision, r->stored.text);
         if (child_is_running(c))
             say_conflict(c);
         return true;
     }
-    bool lost = r->outcome == OUTCOME_LEASE_LOST || r->outcome == OUTCOME_SUPERSEDED ||
-                r->outcome == OUTCOME_NOT_RUNNING || outcome_class(r->outcome) == CLASS_UNKNOWN ||
-                outcome_class(r->outcome) == CLASS_RETRY;
+    bool lost = !refused || r->outcome == OUTCOME_LEASE_LOST || r->outcome == OUTCOME_SUPERSEDED ||
+                r->outcome == OUTCOME_NOT_RUNNING;
     if (!lost)
         return false;
     struct fence_lease lease = {s->run_id, s->owner, s->epoch};

@@ -141,7 +141,7 @@ static enum outcome offer_submits(struct submit *s, struct task_record **records
         metric_add(METRIC_SUBMIT, LABELS(outcome_word(rows[i].outcome)), 1);
         log_answer(records[i], rows[i].outcome, rows[i].run_id);
         if (rows[i].due)
-            hint_run(s->pool, rows[i].run_id, rows[i].epoch);
+            hint_run(s->pool, rows[i].run_id, rows[i].epoch + 1);
         finish_record(s, records[i], is_invalid(rows[i].outcome, rows[i].first_outcome),
                       rows[i].outcome);
     }
@@ -187,7 +187,7 @@ static enum outcome offer_retries(struct submit *s, struct task_record **records
         metric_add(METRIC_CONTROL, LABELS("retry", outcome_word(answer)), 1);
         log_answer(records[i], answer, rows[i].run_id);
         if (rows[i].due)
-            hint_run(s->pool, rows[i].run_id, rows[i].epoch);
+            hint_run(s->pool, rows[i].run_id, rows[i].epoch + 1);
         finish_record(s, records[i],
                       goes_nowhere(answer) || is_invalid(answer, rows[i].first_outcome), answer);
     }
