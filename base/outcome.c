@@ -47,7 +47,7 @@ const char *outcome_class_word(enum outcome_class c)
     case CLASS_BUG:
         return "bug";
     }
-    CHECK(!"an outcome class");
+    NOT_REACHED("an outcome class");
     return "";
 }
 

@@ -110,7 +110,7 @@ bool config_set_value(const struct option *o, void *base, const char *value, str
     case KIND_STATUSES:
         return set_statuses(to, value, arena, ret_reason);
     }
-    CHECK(!"a kind of option");
+    NOT_REACHED("a kind of option");
     return false;
 }
 

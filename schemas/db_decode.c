@@ -209,7 +209,7 @@ static void set_value(char *to, enum db_kind kind, struct wire w, struct arena *
         set_ints(to, w, arena);
         break;
     case DB_KIND_OUTCOME:
-        CHECK(!"an outcome has a way of its own");
+        NOT_REACHED("an outcome has a way of its own");
     }
 }
 

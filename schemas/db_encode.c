@@ -73,7 +73,7 @@ Oid db_kind_oid(enum db_kind kind)
     case DB_KIND_INTS:
         return array_of(OID_INT8);
     }
-    CHECK(!"a kind of value");
+    NOT_REACHED("a kind of value");
     return InvalidOid;
 }
 
@@ -293,7 +293,7 @@ static void put_value(struct text *t, enum db_kind kind, const char *p)
         put_array(t, kind, p);
         break;
     case DB_KIND_OUTCOME:
-        CHECK(!"an outcome is never a parameter");
+        NOT_REACHED("an outcome is never a parameter");
     }
 }
 
