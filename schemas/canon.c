@@ -12,29 +12,23 @@
 
 /* ---- output ---- */
 
-static char *out_room(struct canon_out *out, size_t n)
+void canon_grow(struct canon_out *out, size_t n)
 {
-    if (out->cap - out->n < n) {
-        size_t cap = (out->cap + n) * 2;
-        char *grown = arena_alloc(out->arena, cap);
-        if (out->n > 0)
-            memcpy(grown, out->p, out->n);
-        out->p = grown;
-        out->cap = cap;
-    }
-    return out->p + out->n;
-}
-
-void canon_bytes(struct canon_out *out, const char *p, size_t n)
-{
-    memcpy(out_room(out, n), p, n);
-    out->n += n;
+    enum { LEAST = 512 }; /* most records fit at once */
+    size_t cap = (out->cap + n) * 2;
+    if (cap < LEAST)
+        cap = LEAST;
+    char *grown = arena_alloc(out->arena, cap);
+    if (out->n > 0)
+        memcpy(grown, out->p, out->n);
+    out->p = grown;
+    out->cap = cap;
 }
 
 struct span canon_end(struct canon_out *out)
 {
-    *out_room(out, 1) = '\0';
-    return (struct span){out->p, out->n};
+    canon_bytes(out, "", 1);
+    return (struct span){out->p, out->n - 1};
 }
 
 /* ---- RFC 8785, 3.2.2.2: texts ---- */

@@ -326,6 +326,11 @@ static bool check_together(const struct message_limits *limits, struct arena *ar
     return true;
 }
 
+struct span message_record(const struct message *m, struct arena *arena)
+{
+    return message_canonical(m, false, arena);
+}
+
 static bool decode(const struct raw_record *record, const struct message_limits *limits,
                    struct arena *arena, const struct json_value **ret_root, struct message *m,
                    struct reject *ret_reject)
@@ -337,7 +342,8 @@ static bool decode(const struct raw_record *record, const struct message_limits 
         return false;
     make_request_key(record, arena, m);
     read_trace(record, arena, m);
-    m->record = message_canonical(m, false, arena);
+    if (m->type != MESSAGE_SUBMIT)
+        m->record = message_record(m, arena);
     m->digest = digest_span(message_canonical(m, true, arena), arena);
     return true;
 }

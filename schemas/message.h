@@ -76,7 +76,7 @@ struct message {
     struct span digest;      /* over the canonical record, defaults filled in; see below */
     struct span source;      /* "<topic>/<partition>/<offset>/<timestamp ms>" */
     struct span by;
-    struct span record; /* canonical record with defaults: what is kept while a control waits */
+    struct span record; /* of a cancel, retry or signal: message_record(), kept while it waits */
     struct span
         traceparent; /* well formed, or the null span: a broken one is dropped, as W3C asks */
     struct span tracestate;
@@ -137,6 +137,9 @@ struct reject {
  */
 MUST_CHECK bool message_decode(const struct raw_record *record, const struct message_limits *limits,
                                struct arena *arena, struct message *ret, struct reject *ret_reject);
+
+/* The record itself in canonical form with its defaults: decodes to the same message again. */
+struct span message_record(const struct message *m, struct arena *arena);
 
 /* {"reason","place","detail"} for p_reject and the event submission.rejected. */
 struct span reject_json(const struct reject *reject, struct arena *arena);

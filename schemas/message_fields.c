@@ -143,13 +143,17 @@ struct reading {
     const struct field *field;
     struct arena *arena;
     struct reject *reject;
-    struct span place;
 };
+
+static struct span place_of(const struct reading *r)
+{
+    return json_pointer_append(SPAN_LIT(""), span_of(r->field->name), r->arena);
+}
 
 static bool wrong_kind(const struct reading *r, const struct json_value *v, const char *wanted)
 {
     const char *advice = json_is(v, JSON_NULL) ? "; leave the field out instead" : "";
-    return message_refuse(r->reject, r->arena, REJECT_WRONG_TYPE, r->place,
+    return message_refuse(r->reject, r->arena, REJECT_WRONG_TYPE, place_of(r),
                           "\"%s\" must be %s, not %s%s", r->field->name, wanted,
                           json_kind_name(json_kind(v)), advice);
 }
@@ -161,7 +165,7 @@ static bool read_identifier(const struct reading *r, const struct json_value *v,
         return wrong_kind(r, v, "a text");
     if (!identifier_valid(text, (size_t)r->field->max))
         return message_refuse(
-            r->reject, r->arena, REJECT_BAD_IDENTIFIER, r->place,
+            r->reject, r->arena, REJECT_BAD_IDENTIFIER, place_of(r),
             "\"%s\" must be 1 to %d characters out of A-Z a-z 0-9 _ . : - (it has %zu bytes)",
             r->field->name, (int)r->field->max, text.n);
     *ret = text;
@@ -174,12 +178,12 @@ static bool read_text(const struct reading *r, const struct json_value *v, struc
     if (text.p == NULL)
         return wrong_kind(r, v, "a text");
     if (text.n < (size_t)r->field->min || text.n > (size_t)r->field->max)
-        return message_refuse(r->reject, r->arena, REJECT_OUT_OF_RANGE, r->place,
+        return message_refuse(r->reject, r->arena, REJECT_OUT_OF_RANGE, place_of(r),
                               "\"%s\" must be 1 to %d bytes long, not %zu", r->field->name,
                               (int)r->field->max, text.n);
     for (size_t i = 0; i < text.n; i++)
         if ((unsigned char)text.p[i] < 0x20 || text.p[i] == 0x7f)
-            return message_refuse(r->reject, r->arena, REJECT_BAD_TEXT, r->place,
+            return message_refuse(r->reject, r->arena, REJECT_BAD_TEXT, place_of(r),
                                   "\"%s\" must not hold control characters such as line breaks",
                                   r->field->name);
     *ret = text;
@@ -192,7 +196,7 @@ static bool read_uuid(const struct reading *r, const struct json_value *v, struc
     if (text.p == NULL)
         return wrong_kind(r, v, "a text");
     if (!uuid_parse(text, &m->run_id))
-        return message_refuse(r->reject, r->arena, REJECT_BAD_IDENTIFIER, r->place,
+        return message_refuse(r->reject, r->arena, REJECT_BAD_IDENTIFIER, place_of(r),
                               "\"%s\" must be a UUID such as 0192f0c1-7a3b-7cde-8f01-23456789abcd",
                               r->field->name);
     m->has_run = true;
@@ -206,7 +210,7 @@ static bool read_integer(const struct reading *r, const struct json_value *v, in
     if (!json_is(v, JSON_NUMBER))
         return wrong_kind(r, v, "a whole number");
     if (!json_integer(v, &n) || n < min || n > max)
-        return message_refuse(r->reject, r->arena, REJECT_OUT_OF_RANGE, r->place,
+        return message_refuse(r->reject, r->arena, REJECT_OUT_OF_RANGE, place_of(r),
                               "\"%s\" must be a whole number from %d to %d", r->field->name, min,
                               max);
     *ret = (int32_t)n;
@@ -221,7 +225,7 @@ static bool read_time(const struct reading *r, const struct json_value *v, int64
         return wrong_kind(r, v, "a text");
     if (!rfc3339_parse(text, ret))
         return message_refuse(
-            r->reject, r->arena, REJECT_BAD_TIME, r->place,
+            r->reject, r->arena, REJECT_BAD_TIME, place_of(r),
             "\"%s\" must be a time of RFC 3339 with its offset, such as 2026-12-01T09:30:00Z",
             r->field->name);
     *ret_has = true;
@@ -238,7 +242,7 @@ static bool read_on_active(const struct reading *r, const struct json_value *v, 
     if (*ret_cancel || span_eq_text(text, words[1]))
         return true;
     const char *near = nearest_word(text, words);
-    return message_refuse(r->reject, r->arena, REJECT_OUT_OF_RANGE, r->place,
+    return message_refuse(r->reject, r->arena, REJECT_OUT_OF_RANGE, place_of(r),
                           "\"on_active\" must be \"reject\" or \"cancel_previous\"%s%s%s",
                           near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
 }
@@ -248,13 +252,13 @@ static bool read_labels(const struct reading *r, const struct json_value *v, str
     if (!json_is(v, JSON_OBJECT))
         return wrong_kind(r, v, "an object of texts");
     if (json_count(v) > MESSAGE_MAX_LABELS)
-        return message_refuse(r->reject, r->arena, REJECT_OUT_OF_RANGE, r->place,
+        return message_refuse(r->reject, r->arena, REJECT_OUT_OF_RANGE, place_of(r),
                               "\"labels\" may have %d members, not %zu", MESSAGE_MAX_LABELS,
                               json_count(v));
     struct json_iter it = json_iter(v);
     while (json_next(&it)) {
         struct span text = json_text(it.value);
-        struct span place = json_pointer_append(r->place, it.key, r->arena);
+        struct span place = json_pointer_append(place_of(r), it.key, r->arena);
         if (!identifier_valid(it.key, MESSAGE_MAX_LABEL_KEY))
             return message_refuse(
                 r->reject, r->arena, REJECT_BAD_IDENTIFIER, place,
@@ -285,8 +289,7 @@ static bool read_object(const struct reading *r, const struct json_value *v, str
 bool message_read_field(const struct field *field, const struct json_value *v, struct arena *arena,
                         struct message *m, struct reject *ret_reject)
 {
-    struct reading r = {field, arena, ret_reject,
-                        json_pointer_append(SPAN_LIT(""), span_of(field->name), arena)};
+    struct reading r = {field, arena, ret_reject};
     void *at = (char *)m + field->at;
     switch (field->kind) {
     case FIELD_TYPE:
@@ -318,7 +321,7 @@ bool message_read_field(const struct field *field, const struct json_value *v, s
     case FIELD_FUTURE:
         break;
     }
-    return message_refuse(ret_reject, arena, REJECT_NOT_SUPPORTED, r.place,
+    return message_refuse(ret_reject, arena, REJECT_NOT_SUPPORTED, place_of(&r),
                           "\"%s\" is not supported in this version", field->name);
 }
 

@@ -456,7 +456,8 @@ static void offer_tasks(FILE *to, struct arena *arena)
         struct message m;
         struct reject reject;
         assert_true(message_decode(&record, NULL, arena, &m, &reject));
-        offer(to, arena_printf(arena, "task.%s", message_type_word(m.type)), m.record);
+        offer(to, arena_printf(arena, "task.%s", message_type_word(m.type)),
+              message_record(&m, arena));
     }
     offer(to, "plan",
           SPAN_LIT("{\"steps\":[{\"id\":\"pay\",\"tool\":\"payments\",\"request\":{\"amount\":{\"$"
