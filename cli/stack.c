@@ -83,7 +83,7 @@ static void tool(const struct stack *stack, const char *name, char *buf, size_t 
 static bool make_cluster(struct stack *stack, const char *data, const char *log)
 {
     struct stat there;
-    char version[PATH_MAX];
+    char version[PATH_MAX + 16];
     snprintf(version, sizeof version, "%s/PG_VERSION", data);
     if (stat(version, &there) == 0)
         return true;
