@@ -34,10 +34,7 @@ bool message_refuse(struct reject *ret, struct arena *arena, enum reject_reason 
 
 static bool refuse_json(struct reject *ret, const struct json_error *error)
 {
-    ret->reason = REJECT_NOT_JSON;
-    for (size_t i = 0; i <= REJECT_TENANT; i++)
-        if (strcmp(reject_word((enum reject_reason)i), error->reason) == 0)
-            ret->reason = (enum reject_reason)i;
+    CHECK(reject_from_word(error->reason, &ret->reason)); /* both come out of one table */
     ret->place = error->place;
     ret->detail = error->detail;
     return false;

@@ -121,6 +121,8 @@ enum reject_reason {
 };
 const char *reject_word(enum reject_reason reason);
 const char *reject_meaning(enum reject_reason reason);
+MUST_CHECK bool reject_from_word(const char *word,
+                                 enum reject_reason *ret); /* json_error's reason */
 
 struct reject {
     enum reject_reason reason;

@@ -1,3 +1,5 @@
+#include <string.h>
+
 #include "schemas/json.h"
 #include "schemas/message.h"
 
@@ -20,6 +22,17 @@ const char *reject_meaning(enum reject_reason reason)
 {
     CHECK((size_t)reason < COUNT_OF(reasons));
     return reasons[reason].meaning;
+}
+
+bool reject_from_word(const char *word, enum reject_reason *ret)
+{
+    for (size_t i = 0; i < COUNT_OF(reasons); i++) {
+        if (strcmp(reasons[i].word, word) == 0) {
+            *ret = (enum reject_reason)i;
+            return true;
+        }
+    }
+    return false;
 }
 
 struct span reject_json(const struct reject *reject, struct arena *arena)
