@@ -10,6 +10,7 @@
 #define SEGMENT_BYTES "1048576" /* compaction never looks at the active segment: keep it small */
 #define DIRTY_RATIO "0.1"
 #define ENOUGH_REPLICAS 3
+#define LOOK_AGAIN_MS 50
 
 void broker_topics_of(const char *prefix, int32_t partitions, int32_t shards,
                       struct broker_topic ret[BROKER_TOPIC_ROLES])
@@ -121,6 +122,24 @@ static enum broker_result look(struct admin *a, const struct broker_topic *topic
         read_metadata(metadata, &topics[i], &states[i]);
     rd_kafka_metadata_destroy(metadata);
     return BROKER_OK;
+}
+
+/* A topic just made is known to the controller first and to the brokers a moment later. */
+static enum broker_result look_until_there(struct admin *a, const struct broker_topic *topics,
+                                           size_t n, struct broker_topic_state *states,
+                                           struct broker_error *ret_error)
+{
+    for (;;) {
+        enum broker_result result = look(a, topics, n, states, ret_error);
+        bool there = true;
+        for (size_t i = 0; i < n; i++)
+            there =
+                there && states[i].exists &&
+                (states[i].partitions >= topics[i].partitions || topics[i].partitions_are_order);
+        if (result != BROKER_OK || there || clock_mono_us() >= a->deadline)
+            return result;
+        (void)rd_kafka_poll(a->rk, LOOK_AGAIN_MS);
+    }
 }
 
 /* ---- Making ---- */
@@ -312,7 +331,7 @@ enum broker_result broker_topics_apply(struct broker *broker, const struct broke
             result = grow(&a, &topics[i], ret_error);
     }
     if (result == BROKER_OK)
-        result = look(&a, topics, n, states, ret_error);
+        result = look_until_there(&a, topics, n, states, ret_error);
     for (size_t i = 0; i < n && result == BROKER_OK; i++)
         result = describe(&a, &topics[i], &states[i], ret_error);
     if (result == BROKER_OK)

@@ -182,6 +182,9 @@ static enum broker_result abort_it(struct broker_txn *t, int timeout_ms,
                                    struct broker_error *ret_error)
 {
     rd_kafka_error_t *error = repeat(rd_kafka_abort_transaction, t->rk, timeout_ms);
+
+    /* The reports of what the abort purged belong to this transaction, not to the next. */
+    (void)rd_kafka_flush(t->rk, timeout_ms);
     return error ? judge(t, error, BROKER_UNKNOWN, "abort", ret_error) : BROKER_OK;
 }
 
@@ -213,6 +216,10 @@ enum broker_result broker_txn_commit(struct broker_txn *txn, int timeout_ms,
 enum broker_result broker_txn_abort(struct broker_txn *txn, int timeout_ms,
                                     struct broker_error *ret_error)
 {
+    /* First out with what is queued: a transaction whose partitions the coordinator has not heard
+     * of yet cannot be ended there (INVALID_TXN_STATE, seen with 2.0.2), although nothing of it
+     * would be visible. */
+    (void)rd_kafka_flush(txn->rk, timeout_ms);
     enum broker_result result = abort_it(txn, timeout_ms, ret_error);
     (void)count(txn, result == BROKER_OK ? BROKER_RETRY : result);
     return result;

@@ -1,4 +1,5 @@
-/* A database lane of the call runtime, driven line by line from test_database_server.py; answers are JSON lines.
+/* A database lane of the call runtime, driven line by line from test_database_server.py; answers
+ * are JSON lines.
  *
  *   schemas_probe DSN SCHEMA CALL_TIMEOUT_MS WAIT_FOR_STANDBY
  *   dsn X       the next connects go there       connect    outcome, message, system, timeline, pid
@@ -10,10 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/queue.h"
 #include "base/clock.h"
 #include "base/lock.h"
 #include "base/memory.h"
+#include "base/queue.h"
 #include "base/text.h"
 #include "schemas/db.h"
 
@@ -33,8 +34,8 @@ static void answer(enum outcome o, const struct db *db)
               db_is_connected(db) ? "true" : "false");
     text_add_json(&line, span_of(o == OUTCOME_OK ? "" : db_error(db)->message));
     const struct db_identity *id = db_identity(db);
-    text_addf(&line, "\",\"system\":\"%llu\",\"timeline\":%u,\"pid\":%d}\n", (unsigned long long)id->system_identifier,
-              id->timeline, id->pid);
+    text_addf(&line, "\",\"system\":\"%llu\",\"timeline\":%u,\"pid\":%d}\n",
+              (unsigned long long)id->system_identifier, id->timeline, id->pid);
     LOCK_SCOPE(&printing);
     fputs(line.p, stdout);
     fflush(stdout);
