@@ -20,7 +20,7 @@ sys.path.insert(0, os.path.join(ROOT, "tests", "lib"))
 import psycopg  # noqa: E402
 import stack as servers  # noqa: E402
 
-PROGRAMS = os.path.join(ROOT, "build", "bench")
+PROGRAMS = os.environ.get("HOLDFAST_BUILD", os.path.join(ROOT, "build", "bench"))
 HOLDFAST = os.path.join(PROGRAMS, "cli", "holdfast")
 PG_SETTINGS = {"shared_buffers": "512MB", "max_wal_size": "4GB", "log_lock_waits": "off", "track_io_timing": "off",
                "deadlock_timeout": "1s"}

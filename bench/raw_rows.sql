@@ -5,8 +5,11 @@ CREATE SCHEMA bench;
 
 CREATE FUNCTION bench.submit(p_n integer) RETURNS void LANGUAGE plpgsql SET search_path = holdfast, pg_temp AS $$
 DECLARE
-    v_ids uuid[] := ARRAY(SELECT gen_random_uuid() FROM generate_series(1, p_n) ORDER BY 1);
     t timestamptz := clock_timestamp();
+    -- Ordered by time, as the product's run_id (UUIDv7) is.
+    v_ids uuid[] := ARRAY(SELECT (lpad(to_hex((extract(epoch FROM t) * 1000)::bigint), 12, '0') || '7'
+                                  || substr(md5(random()::text || g), 1, 3) || '8' || substr(md5(random()::text || g), 4, 15))::uuid
+                          FROM generate_series(1, p_n) g ORDER BY 1);
 BEGIN
     INSERT INTO requests (tenant_id, request_key, verb, digest, source, task_id, run_id, outcome)
         SELECT 'default', 'kafka:' || i, 'submit', 'sha256:0', 'tasks/0/' || i, i::text, i, 'created' FROM unnest(v_ids) i;
