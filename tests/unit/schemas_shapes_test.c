@@ -465,6 +465,33 @@ static void offer_tasks(FILE *to, struct arena *arena)
                    "\"after\":[\"reserve\"],\"effect_version\":1}]}"));
 }
 
+/* The lines of the page on exec handlers; the pool's own tests speak with real children. */
+static void offer_exec_lines(FILE *to)
+{
+    static const char *const lines[][2] = {
+        {"exec.context", "{\"context\":{\"tenant_id\":\"default\",\"task_id\":\"t1\",\"handler\":"
+                         "\"h\",\"run_id\":\"" RUN "\",\"first_run_id\":\"" RUN
+                         "\",\"epoch\":1,\"revision\":1,\"attempt\":1,\"failures\":0,"
+                         "\"takeover\":false,\"input\":{},\"checkpoint\":{},\"operations\":[],"
+                         "\"signals\":[],\"earlier\":[]}}"},
+        {"exec.reply", "{\"revision\":3}"},
+        {"exec.reply", "{\"conflict\":{\"revision\":4,\"checkpoint\":{}}}"},
+        {"exec.reply", "{\"stop\":\"lease_lost\"}"},
+        {"exec.line", "{\"progress\":0.5}"},
+        {"exec.line", "{\"save\":{\"page\":2}}"},
+        {"exec.line", "{\"decision\":\"continue\",\"checkpoint\":{\"page\":3}}"},
+        {"exec.line", "{\"decision\":\"plan\",\"intents\":[{\"id\":\"pay\",\"tool\":\"payments\","
+                      "\"request\":{}}]}"},
+        {"exec.line", "{\"decision\":\"sleep\",\"ms\":500}"},
+        {"exec.line", "{\"decision\":\"succeed\",\"output\":{},\"events\":[{\"type\":\"printed\","
+                      "\"body\":{}}]}"},
+        {"exec.line",
+         "{\"decision\":\"fail\",\"failure\":{\"reason\":\"x\"},\"retry_after_ms\":1000}"},
+    };
+    for (size_t i = 0; i < COUNT_OF(lines); i++)
+        offer(to, lines[i][0], span_of(lines[i][1]));
+}
+
 static void encoded_messages_match_the_schema_files(void **state)
 {
     (void)state;
@@ -477,6 +504,7 @@ static void encoded_messages_match_the_schema_files(void **state)
     struct dead_letter letter;
     offer_results(to, arena);
     offer_tasks(to, arena);
+    offer_exec_lines(to);
     offer(to, "intent", intent_encode(&a, arena));
     offer(to, "intent.claimed", intent_encode(&b, arena));
     offer(to, "wakeup", wakeup_encode(&w, arena));
