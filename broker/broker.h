@@ -1,17 +1,19 @@
-/*
- * broker: Kafka and nothing else. Bytes up, bytes down.
+/* broker: Kafka and nothing else. Bytes up, bytes down.
  *
  * Purpose    One `struct broker` says how Kafka is reached (checked properties). From it come
- * consumers with offsets stored only for what is done, an idempotent producer, a transactional
- * producer with clear outcomes, bounded read-backs, topics and, for development, a mock cluster
- * inside this process. Ownership  What an _open function returns is closed by its _close, which
- * accepts NULL. A broker outlives what was opened from it. A record is one allocation of its own:
- * any thread may keep it, also past the consumer. Messages and headers passed in are copied before
- * the call returns. Threads    No thread of our own. Callbacks run on the thread that polls,
- * flushes or commits. "Thread:" says who may call; where it is missing: one thread at a time per
- * handle. Errors     enum broker_result says what the caller may do next; struct broker_error says
- * it to a person. Outputs `ret_…` are set only on BROKER_OK. A `ret_error` may be NULL. Never knows
- * what a run is; stores an offset that nobody called done; retries an unknown commit; logs.
+ *            consumers with offsets stored only for what is done, an idempotent producer, a
+ *            transactional producer with clear outcomes, bounded read-backs, topics and, for
+ *            development, a mock cluster inside this process.
+ * Ownership  What an _open function returns is closed by its _close, which accepts NULL. A broker
+ *            outlives what was opened from it. A record is one allocation of its own: any thread
+ *            may keep it, also past the consumer. Messages and headers passed in are copied before
+ *            the call returns.
+ * Threads    No thread of our own. Callbacks run on the thread that polls, flushes or commits.
+ *            "Thread:" says who may call; where it is missing: one thread at a time per handle.
+ * Errors     enum broker_result says what the caller may do next, struct broker_error says it to a
+ *            person. Outputs `ret_…` are set only on BROKER_OK. A `ret_error` may be NULL.
+ * Never      knows what a run is; stores an offset that nobody called done; retries an unknown
+ *            commit; logs.
  */
 #ifndef HOLDFAST_BROKER_BROKER_H
 #define HOLDFAST_BROKER_BROKER_H
@@ -30,9 +32,8 @@ enum broker_result {
     BROKER_REFUSED, /* by rule (property, size, authorisation): the same again gives the same */
     BROKER_RETRY,   /* clearly did not happen: may be tried again, also with the same handle */
     BROKER_UNKNOWN, /* may have happened: close the handle, read back, then decide */
-    BROKER_FENCED,  /* this transactional id was taken over, or its transaction outlived its
-                       time-out: close the  handle and prove anew that you may act; what the last
-                       commit did the read-back says */
+    BROKER_FENCED   /* taken over, or the transaction outlived its time-out: close the handle, prove
+                       anew that you may act; the read-back says what the last commit did */
 };
 const char *broker_result_word(enum broker_result result);
 
@@ -40,13 +41,11 @@ struct broker_error {
     char text[512];
 };
 
-/* ---- Connection: properties and identity
- * ------------------------------------------------------------------- */
+/* ---- Connection: properties and identity ---- */
 
 enum broker_scope { BROKER_ALL, BROKER_CONSUMER, BROKER_PRODUCER };
 
-/* One `kafka.<name>`, `kafka.consumer.<name>` or `kafka.producer.<name>`; the narrower scope wins.
- */
+/* One `kafka.<name>`, `kafka.consumer.<name>` or `kafka.producer.<name>`; the narrower one wins. */
 struct broker_property {
     const char *name;
     const char *value;
@@ -55,10 +54,10 @@ struct broker_property {
 
 struct broker_hooks {
     void *opaque;
-    void (*log)(void *opaque, int syslog_level, const char *facility,
-                const char *text); /* Thread: librdkafka's */
-    void (*error)(void *opaque, const char *text,
-                  bool fatal); /* on the polling thread: what a person should know */
+    /* Thread: librdkafka's own. */
+    void (*log)(void *opaque, int syslog_level, const char *facility, const char *text);
+    /* What a person should know. Thread: the polling one. */
+    void (*error)(void *opaque, const char *text, bool fatal);
 };
 
 struct broker;
@@ -97,8 +96,7 @@ struct broker_stats {
 };
 void broker_stats(const struct broker *broker, struct broker_stats *ret);
 
-/* ---- Messages and records
- * ---------------------------------------------------------------------------------- */
+/* ---- Messages and records ---- */
 
 struct broker_header {
     struct span name;
@@ -129,8 +127,7 @@ struct broker_record {
  * offset where it is until the partition is assigned anew: the record then comes again. */
 void broker_record_free(struct broker_record *record);
 
-/* ---- Consumer
- * ---------------------------------------------------------------------------------------------- */
+/* ---- Consumer ---- */
 
 /* Called on the polling thread from within broker_poll or broker_consumer_close. */
 struct broker_consumer_callbacks {
@@ -183,8 +180,7 @@ size_t broker_outstanding(struct broker_consumer *consumer);
 /* Not recoverable (fatal client error): close and open again. */
 bool broker_consumer_failed(struct broker_consumer *consumer);
 
-/* ---- Producer: idempotent, acks=all
- * ------------------------------------------------------------------------ */
+/* ---- Producer: idempotent, acks=all ---- */
 
 /* OK: acknowledged at `offset`; REFUSED: will never be accepted; RETRY: surely not there; UNKNOWN:
  * may be there. Runs on whichever thread is inside produce, poll or flush of this producer. */
@@ -218,12 +214,10 @@ bool broker_producer_failed(struct broker_producer *producer);
 /* BROKER_OK: nothing is in flight any more (each callback was called); RETRY: some still are. */
 MUST_CHECK enum broker_result broker_flush(struct broker_producer *producer, int timeout_ms);
 
-/* ---- Transactional producer
- * -------------------------------------------------------------------------------- */
+/* ---- Transactional producer ---- */
 
 struct broker_txn;
-/* Fences every earlier producer of this id and settles its transaction before it returns BROKER_OK.
- */
+/* Fences every earlier producer of this id and settles its transaction, then returns BROKER_OK. */
 MUST_CHECK enum broker_result broker_txn_open(struct broker *broker, const char *transactional_id,
                                               int transaction_timeout_ms, int timeout_ms,
                                               struct broker_txn **ret,
@@ -243,12 +237,12 @@ MUST_CHECK enum broker_result broker_txn_commit(struct broker_txn *txn, int time
 /* OK: aborted. UNKNOWN, FENCED: close the handle; opening a new one settles it. */
 MUST_CHECK enum broker_result broker_txn_abort(struct broker_txn *txn, int timeout_ms,
                                                struct broker_error *ret_error);
-/* After a commit that answered RETRY: did the broker itself refuse a message for what it is (size),
- * and which? */
+/* After a commit that answered RETRY: did Kafka itself refuse a message for what it is (size), and
+ * which? It refuses whole batches: any message of that batch may be named; sent alone it is plain.
+ * After a refusal the next commit may answer RETRY once more (the client mends its sequence). */
 bool broker_txn_refused(const struct broker_txn *txn, uint64_t *ret_tag);
 
-/* ---- Read-backs (read_committed, no group)
- * ------------------------------------------------------------------ */
+/* ---- Read-backs (read_committed, no group) ---- */
 
 /* The last committed record of a partition, by stepping back from the high watermark once the last
  * stable offset has reached it. *ret is NULL with BROKER_OK when there is none. */
@@ -270,16 +264,13 @@ MUST_CHECK enum broker_result broker_group_lag(struct broker *broker, const char
                                                const char *topic, int timeout_ms, int64_t *ret_lag,
                                                struct broker_error *ret_error);
 
-/* ---- Topics
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- Topics ---- */
 
 struct broker_topic {
     char name[250];
     int32_t partitions;
     bool compact_only;         /* the relay's memory: cleanup.policy=compact, small segments */
-    bool partitions_are_order; /* more partitions than asked for are wrong too, and are never added
-                                */
+    bool partitions_are_order; /* adding some would break the order per key: apply never does */
 };
 
 enum broker_topic_role {
@@ -313,8 +304,7 @@ MUST_CHECK enum broker_result broker_topics_check(struct broker *broker,
                                                   int timeout_ms, struct broker_topic_state *ret,
                                                   struct broker_error *ret_error);
 
-/* ---- Mock cluster: development only
- * -------------------------------------------------------------------------- */
+/* ---- Mock cluster: development only ---- */
 
 struct broker_mock;
 /* A cluster inside this process on random loopback ports; see broker_cluster_is_mock for what it
