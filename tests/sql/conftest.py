@@ -60,11 +60,27 @@ def server():
         yield Server(pg.url("postgres"))
 
 
-@pytest.fixture
-def dsn(server):
+@pytest.fixture(scope="session")
+def installation(server):
+    """The database that the tests of a session share; each finds it as it was installed."""
     name = server.fresh()
-    yield server.of(name)
+    dsn = server.of(name)
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("CREATE TABLE public.control_at_install AS SELECT * FROM holdfast.control")
+    yield dsn
     server.admin(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+EMPTIED = """outbox_events run_history refusals operation_evidence claims signals timers ready requests tool_operations run_data
+    worker_leases agent_runs agent_tasks service_leases registry control""".split()
+
+
+@pytest.fixture
+def dsn(installation):
+    with psycopg.connect(installation, autocommit=True) as connection:
+        connection.execute("; ".join(f"DELETE FROM holdfast.{table}" for table in EMPTIED)
+                           + "; INSERT INTO holdfast.control SELECT * FROM public.control_at_install")
+    return installation
 
 
 @pytest.fixture
