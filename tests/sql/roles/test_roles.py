@@ -108,7 +108,7 @@ def login(logins):
     for connection in open_connections:
         connection.close()
     for me in made:
-        logins.admin(f"DROP ROLE {me}")
+        logins.drop(me)
 
 
 def sqlstate(connection, statement):
@@ -196,7 +196,7 @@ def test_public_has_nothing(logins, privilege):
                               "SELECT holdfast.gate_key()"]:
                 assert sqlstate(connection, statement) == "42501", statement
     finally:
-        logins.admin(f"DROP ROLE {me}")
+        logins.drop(me)
 
 
 def seize(connection, db):
@@ -219,25 +219,22 @@ def test_shadowing(logins, login, db):
     """Even with the right to make temporary objects, tables, functions and operators of one's own are not found first."""
     me, connection = login("worker")
     logins.admin(f"GRANT TEMPORARY ON DATABASE {logins.name} TO {me}")
-    try:
-        for table in TABLES:
-            connection.execute(f"CREATE TEMPORARY TABLE {table} (LIKE pg_catalog.pg_class)")
-        connection.execute("CREATE TEMPORARY SEQUENCE outbox_seq")
-        connection.execute("CREATE FUNCTION pg_temp.clock_timestamp() RETURNS timestamptz LANGUAGE sql "
-                           "AS $$ SELECT 'infinity'::timestamptz $$")
-        connection.execute("CREATE FUNCTION pg_temp.gate_reason() RETURNS text LANGUAGE sql AS $$ SELECT NULL::text $$")
-        connection.execute("CREATE FUNCTION pg_temp.batch_check(text, integer[]) RETURNS integer LANGUAGE sql AS 'SELECT 1'")
-        for path in ["pg_temp, pg_catalog", "pg_temp", "pg_temp, holdfast, pg_catalog", "holdfast_v1, pg_temp, pg_catalog", ""]:
-            connection.execute(f"SET search_path = {path or chr(39) * 2}")
-            outcomes, before, after = seize(connection, db)
-            assert outcomes == ["lost", "not_holder"] and before == after, path
-            facts = connection.execute("SELECT shards, gate_open FROM holdfast_v1.server_facts()").fetchone()
-            assert facts == (8, True), path
-        connection.execute("SELECT * FROM holdfast_v1.gate_close('stale', 'test')")
-        assert connection.execute("SELECT outcome FROM holdfast_v1.claim_operations('x', gen_random_uuid(), 1, 1000, NULL, "
-                                  "NULL)").fetchone()[0] == "gate_closed"
-    finally:
-        logins.admin(f"REVOKE TEMPORARY ON DATABASE {logins.name} FROM {me}")
+    for table in TABLES:
+        connection.execute(f"CREATE TEMPORARY TABLE {table} (LIKE pg_catalog.pg_class)")
+    connection.execute("CREATE TEMPORARY SEQUENCE outbox_seq")
+    connection.execute("CREATE FUNCTION pg_temp.clock_timestamp() RETURNS timestamptz LANGUAGE sql "
+                       "AS $$ SELECT 'infinity'::timestamptz $$")
+    connection.execute("CREATE FUNCTION pg_temp.gate_reason() RETURNS text LANGUAGE sql AS $$ SELECT NULL::text $$")
+    connection.execute("CREATE FUNCTION pg_temp.batch_check(text, integer[]) RETURNS integer LANGUAGE sql AS 'SELECT 1'")
+    for path in ["pg_temp, pg_catalog", "pg_temp", "pg_temp, holdfast, pg_catalog", "holdfast_v1, pg_temp, pg_catalog", ""]:
+        connection.execute(f"SET search_path = {path or chr(39) * 2}")
+        outcomes, before, after = seize(connection, db)
+        assert outcomes == ["lost", "not_holder"] and before == after, path
+        facts = connection.execute("SELECT shards, gate_open FROM holdfast_v1.server_facts()").fetchone()
+        assert facts == (8, True), path
+    connection.execute("SELECT * FROM holdfast_v1.gate_close('stale', 'test')")
+    assert connection.execute("SELECT outcome FROM holdfast_v1.claim_operations('x', gen_random_uuid(), 1, 1000, NULL, "
+                              "NULL)").fetchone()[0] == "gate_closed"
 
 
 @pytest.mark.parametrize("setting", [
