@@ -1,8 +1,8 @@
 /* Compiler attributes and the assert that stays on in release.
  *
  * MUST_CHECK   the result of the function may not be ignored.
- * CHECK(expr)  a rule of this program's own code; false ends the process with file and line (SIGABRT). Never for
- *              input, network or database answers: those are outcomes.
+ * CHECK(expr)  a rule of this program's own code; false ends the process with file and line
+ *              (SIGABRT). Never for input, network or database answers: those are outcomes.
  * NOT_REACHED("what")  behind a switch that has all cases.
  * CLEANUP(fn)  run fn(&variable) when the variable leaves its scope. */
 #ifndef HOLDFAST_BASE_CHECK_H

@@ -12,7 +12,8 @@
 
 #include "base/clock.h"
 
-/* pipes[0] to the child's input, [1] from its output, [2] tells the errno of a failed exec (closed by exec). */
+/* pipes[0] to the child's input, [1] from its output, [2] tells the errno of a failed exec (closed
+ * by exec). */
 enum { TO_CHILD, FROM_CHILD, EXEC_FAILED, PIPES };
 
 static void close_pair(int pair[2])
@@ -23,7 +24,8 @@ static void close_pair(int pair[2])
 }
 
 /* After fork in a threaded process: only async-signal-safe calls. */
-__attribute__((noreturn)) static void become(const char *const argv[], int pipes[PIPES][2], pid_t parent)
+__attribute__((noreturn)) static void become(const char *const argv[], int pipes[PIPES][2],
+                                             pid_t parent)
 {
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);

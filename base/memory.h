@@ -1,5 +1,6 @@
-/* Memory that is there or the process ends. Everything that matters is in PostgreSQL and Kafka, so a pod without
- * memory is better dead than half alive: its leases run out and another pod takes over.
+/* Memory that is there or the process ends. Everything that matters is in PostgreSQL and Kafka, so
+ * a pod without memory is better dead than half alive: its leases run out and another pod takes
+ * over.
  *
  * Thread: any. Sizes are checked for overflow. */
 #ifndef HOLDFAST_BASE_MEMORY_H

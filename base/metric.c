@@ -26,13 +26,14 @@ static const struct row rows[METRIC_COUNT] = {
 /* Upper bounds in seconds, or in items for histograms of sizes. */
 static const double bounds_seconds[] = {0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1,
                                         0.25,   0.5,   1,      2.5,   5,    10,    30};
-static const double bounds_items[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384};
+static const double bounds_items[] = {1,   2,   4,    8,    16,   32,   64,   128,
+                                      256, 512, 1024, 2048, 4096, 8192, 16384};
 enum { BUCKETS = COUNT_OF(bounds_seconds) };
 _Static_assert(COUNT_OF(bounds_items) == BUCKETS, "both kinds of histogram have as many buckets");
 
 struct series {
     char *labels[2];
-    _Atomic uint64_t count;  /* counter; of a histogram the bits of its sum of seconds */
+    _Atomic uint64_t count; /* counter; of a histogram the bits of its sum of seconds */
     _Atomic uint64_t bucket[BUCKETS + 1];
     _Atomic bool hidden; /* forgotten gauge */
 };
@@ -231,7 +232,8 @@ static void write_histogram(struct text *t, enum metric_id id, struct series *s)
     }
     text_addf(t, "%s_sum", rows[id].name);
     write_labels(t, id, s, NULL);
-    text_addf(t, " %.9g\n%s_count", value_of(atomic_load_explicit(&s->count, memory_order_relaxed)), rows[id].name);
+    text_addf(t, " %.9g\n%s_count", value_of(atomic_load_explicit(&s->count, memory_order_relaxed)),
+              rows[id].name);
     write_labels(t, id, s, NULL);
     text_addf(t, " %llu\n", (unsigned long long)total);
 }
@@ -268,7 +270,8 @@ static void write_metric(struct text *t, enum metric_id id)
         text_addf(t, "# UNIT %.*s seconds\n", (int)length, row->name);
     text_addf(t, "# HELP %.*s %s\n", (int)length, row->name, row->help);
     if (label_count(id) == 0 && atomic_load(&store[id].used) == 0)
-        (void)add_series(id, NO_LABELS, 0); /* without labels a metric is there from the start, as zero */
+        (void)add_series(id, NO_LABELS,
+                         0); /* without labels a metric is there from the start, as zero */
     size_t used = atomic_load_explicit(&store[id].used, memory_order_acquire);
     for (size_t i = 0; i < used; i++) {
         struct series *s = atomic_load_explicit(&store[id].series[i], memory_order_relaxed);

@@ -2,8 +2,9 @@
  *
  *   metric_add(METRIC_LEASE_ACQUIRE, LABELS("acquired"), 1);
  *
- * Label values come from small closed sets (outcome words, tool and handler names, topics); never a task, run or
- * operation. A metric keeps at most METRIC_SERIES series; what comes later is counted under "other".
+ * Label values come from small closed sets (outcome words, tool and handler names, topics); never a
+ * task, run or operation. A metric keeps at most METRIC_SERIES series; what comes later is counted
+ * under "other".
  * Thread: any; lock-free except for the first use of a label value. */
 #ifndef HOLDFAST_BASE_METRIC_H
 #define HOLDFAST_BASE_METRIC_H
@@ -33,10 +34,12 @@ void metric_set(enum metric_id id, struct metric_labels labels, double v);   /* 
 void metric_move(enum metric_id id, struct metric_labels labels, double by); /* gauge, up or down */
 void metric_observe(enum metric_id id, struct metric_labels labels, double seconds); /* histogram */
 
-/* Current value of a counter or gauge, count of a histogram; 0 for a series never touched. For tests and summaries. */
+/* Current value of a counter or gauge, count of a histogram; 0 for a series never touched. For
+ * tests and summaries. */
 double metric_read(enum metric_id id, struct metric_labels labels);
 
-/* Drops the series of a gauge, so that what no longer exists (a tool, a partition) is not shown for ever. */
+/* Drops the series of a gauge, so that what no longer exists (a tool, a partition) is not shown for
+ * ever. */
 void metric_forget(enum metric_id id);
 
 /* Appends the whole exposition, "# EOF" included. Content type: METRIC_CONTENT_TYPE. */

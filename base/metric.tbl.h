@@ -1,5 +1,6 @@
 /* METRIC(kind, id, name, labels, help). Labels: comma-separated names, "" for none, at most two.
  * Counters end in _total, times are seconds. The seed's seven names first, as they are (protocol section 13). */
+/* clang-format off */
 METRIC(COUNTER, LEASE_ACQUIRE, "lease_acquire_total", "outcome", "Acquisitions by outcome.")
 METRIC(COUNTER, LEASE_RENEW, "lease_renew_total", "outcome", "Renewals by outcome.")
 METRIC(COUNTER, PROTECTED_WRITE_REJECTED, "protected_write_rejected_total", "reason", "Protected writes refused, by reason.")

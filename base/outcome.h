@@ -1,7 +1,8 @@
-/* One outcome type for the whole house. The word is the same in SQL, log, metric and document, from one table
- * (outcome.tbl.h); the class says what the caller may do next.
+/* One outcome type for the whole house. The word is the same in SQL, log, metric and document, from
+ * one table (outcome.tbl.h); the class says what the caller may do next.
  *
- * A switch over outcomes has no default: a new row makes the compiler name every place that must decide. */
+ * A switch over outcomes has no default: a new row makes the compiler name every place that must
+ * decide. */
 #ifndef HOLDFAST_BASE_OUTCOME_H
 #define HOLDFAST_BASE_OUTCOME_H
 

@@ -1,4 +1,5 @@
-/* OUTCOME(code, word, class, sentence). Included with OUTCOME defined; the source of docs/OUTCOMES.md. */
+/* OUTCOME(code, word, class, sentence). Included with OUTCOME defined. */
+/* clang-format off */
 
 /* Everywhere */
 OUTCOME(OK, "ok", DONE, "done")

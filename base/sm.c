@@ -27,7 +27,7 @@ void sm_print(const struct sm *machine, struct text *t)
     text_add_str(t, "stateDiagram-v2\n");
     for (size_t i = 0; i < machine->n_moves; i++) {
         const struct sm_move *m = &machine->moves[i];
-        text_addf(t, "    %s --> %s: %s\n", machine->state_names[m->from], machine->state_names[m->to],
-                  machine->event_names[m->event]);
+        text_addf(t, "    %s --> %s: %s\n", machine->state_names[m->from],
+                  machine->state_names[m->to], machine->event_names[m->event]);
     }
 }

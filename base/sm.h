@@ -1,5 +1,5 @@
-/* A small state machine kit: states and events are enums of the user, the moves are a table, and what is not in the
- * table does not happen. Pure: no threads, no memory, no actions.
+/* A small state machine kit: states and events are enums of the user, the moves are a table, and
+ * what is not in the table does not happen. Pure: no threads, no memory, no actions.
  *
  *   static const struct sm_move moves[] = {{IDLE, START, RUNNING}, {RUNNING, END, IDLE}};
  *   static const struct sm machine = {"relay", state_names, event_names, moves, COUNT_OF(moves)};

@@ -1,5 +1,5 @@
-/* Borrowed bytes. Somebody else owns p; it need not end with a zero. p == NULL means "absent" (SQL NULL, no header),
- * which is not the same as n == 0. */
+/* Borrowed bytes. Somebody else owns p; it need not end with a zero. p == NULL means "absent" (SQL
+ * NULL, no header), which is not the same as n == 0. */
 #ifndef HOLDFAST_BASE_SPAN_H
 #define HOLDFAST_BASE_SPAN_H
 
@@ -42,7 +42,8 @@ static inline bool span_eq_text(struct span a, const char *b)
 
 static inline bool span_starts_with(struct span s, struct span prefix)
 {
-    return s.p != NULL && s.n >= prefix.n && (prefix.n == 0 || memcmp(s.p, prefix.p, prefix.n) == 0);
+    return s.p != NULL && s.n >= prefix.n &&
+           (prefix.n == 0 || memcmp(s.p, prefix.p, prefix.n) == 0);
 }
 
 /* Order of bytes, shorter first where one begins the other; an absent span comes first. */

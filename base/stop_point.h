@@ -2,13 +2,14 @@
  *
  *   STOP_POINT("commit.after_validate");
  *
- * Builds with HOLDFAST_STOP_POINTS look into the folder of the environment variable HOLDFAST_STOP_DIR:
+ * Builds with HOLDFAST_STOP_POINTS look into the folder of the environment variable
+ * HOLDFAST_STOP_DIR:
  *   <name>.hold   writes <name>.<pid>.reached and waits until .hold is gone
  *   <name>.stop   writes .reached, then SIGSTOP to itself (once: the file is removed first)
  *   <name>.die    writes .reached, then SIGKILL to itself (once: the file is removed first)
- * The once-files are taken by rename, so of several processes exactly one obeys. A file called <name>@<pod>.hold (and
- * so on) speaks only to the pod of that name (stop_point_pod). Without the variable the cost is one
- * getenv. */
+ * The once-files are taken by rename, so of several processes exactly one obeys. A file called
+ * <name>@<pod>.hold (and so on) speaks only to the pod of that name (stop_point_pod). Without the
+ * variable the cost is one getenv. */
 #ifndef HOLDFAST_BASE_STOP_POINT_H
 #define HOLDFAST_BASE_STOP_POINT_H
 

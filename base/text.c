@@ -65,12 +65,16 @@ void text_addf(struct text *t, const char *format, ...)
     va_end(args);
 }
 
-/* Length of the UTF-8 sequence at s, 0 if it is none: overlong forms, surrogates and numbers beyond U+10FFFF are
- * none. */
+/* Length of the UTF-8 sequence at s, 0 if it is none: overlong forms, surrogates and numbers beyond
+ * U+10FFFF are none. */
 static size_t utf8_length(const unsigned char *s, size_t left)
 {
     unsigned char c = s[0];
-    size_t n = c < 0x80 ? 1 : c >= 0xC2 && c <= 0xDF ? 2 : c >= 0xE0 && c <= 0xEF ? 3 : c >= 0xF0 && c <= 0xF4 ? 4 : 0;
+    size_t n = c < 0x80                 ? 1
+               : c >= 0xC2 && c <= 0xDF ? 2
+               : c >= 0xE0 && c <= 0xEF ? 3
+               : c >= 0xF0 && c <= 0xF4 ? 4
+                                        : 0;
     if (n == 0 || n > left)
         return 0;
     for (size_t i = 1; i < n; i++)

@@ -33,8 +33,8 @@ struct uuid uuid_v4(void)
     return marked(u, 4);
 }
 
-/* RFC 9562 method 1: the 12 bits behind the milliseconds are a counter. When it is used up, or the wall clock steps
- * back, the milliseconds run ahead of the clock rather than back. */
+/* RFC 9562 method 1: the 12 bits behind the milliseconds are a counter. When it is used up, or the
+ * wall clock steps back, the milliseconds run ahead of the clock rather than back. */
 struct uuid uuid_v7(void)
 {
     static struct lock lock = LOCK_INIT;

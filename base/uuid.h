@@ -1,7 +1,7 @@
 /* UUIDs as 16 bytes in network order, and their 36-character form.
  *
- * Thread: any. Randomness comes from getrandom(2); v7 is ordered by milliseconds, and within one process strictly
- * increasing, so that runs made in one batch sort as they were made. */
+ * Thread: any. Randomness comes from getrandom(2); v7 is ordered by milliseconds, and within one
+ * process strictly increasing, so that runs made in one batch sort as they were made. */
 #ifndef HOLDFAST_BASE_UUID_H
 #define HOLDFAST_BASE_UUID_H
 

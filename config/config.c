@@ -17,7 +17,8 @@ void config_error(struct loading *l, const char *origin, const char *format, ...
     text_add_char(l->errors, '\n');
 }
 
-const struct setting *config_setting(const struct config *cfg, const char *section, const char *name)
+const struct setting *config_setting(const struct config *cfg, const char *section,
+                                     const char *name)
 {
     const struct config_origin *o = cfg->origins;
     for (size_t i = o->n; i > 0; i--) {
@@ -33,10 +34,12 @@ static bool is_known(const struct setting *s)
     if (strcmp(s->section, "kafka") == 0)
         return true;
     for (size_t i = 0; i < n_config_options; i++)
-        if (strcmp(s->section, config_options[i].section) == 0 && strcmp(s->name, config_options[i].name) == 0)
+        if (strcmp(s->section, config_options[i].section) == 0 &&
+            strcmp(s->name, config_options[i].name) == 0)
             return true;
     for (size_t i = 0; i < n_config_named; i++)
-        if (config_is_named(s->section, config_named[i].section) && strcmp(s->name, config_named[i].name) == 0)
+        if (config_is_named(s->section, config_named[i].section) &&
+            strcmp(s->name, config_named[i].name) == 0)
             return true;
     return config_is_named(s->section, "tool") && strncmp(s->name, "header.", 7) == 0;
 }
@@ -49,8 +52,8 @@ static void refuse_unknown(struct loading *l)
         if (is_known(s))
             continue;
         const char *near = config_nearest(l, s->section, s->name);
-        config_error(l, s->origin, "there is no option %s.%s%s%s%s", s->section, s->name, near ? "; did you mean " : "",
-                     near ? near : "", near ? "?" : "");
+        config_error(l, s->origin, "there is no option %s.%s%s%s%s", s->section, s->name,
+                     near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
     }
 }
 
@@ -127,11 +130,14 @@ bool config_has(const struct config *cfg, unsigned needs, struct text *ret_error
 {
     size_t before = ret_errors->n;
     if ((needs & CONFIG_NEEDS_POSTGRES) && cfg->postgres.dsn[0] == '\0')
-        text_add_str(ret_errors, "postgres.dsn is not set (HOLDFAST_POSTGRES_DSN, or dsn in section [postgres])\n");
+        text_add_str(
+            ret_errors,
+            "postgres.dsn is not set (HOLDFAST_POSTGRES_DSN, or dsn in section [postgres])\n");
     const char *brokers = config_kafka_value(cfg, "bootstrap.servers", KAFKA_BOTH);
     if ((needs & CONFIG_NEEDS_KAFKA) && (brokers == NULL || brokers[0] == '\0'))
-        text_add_str(ret_errors, "kafka.bootstrap.servers is not set (HOLDFAST_KAFKA_BOOTSTRAP_SERVERS, or "
-                                 "bootstrap.servers in section [kafka])\n");
+        text_add_str(ret_errors,
+                     "kafka.bootstrap.servers is not set (HOLDFAST_KAFKA_BOOTSTRAP_SERVERS, or "
+                     "bootstrap.servers in section [kafka])\n");
     return ret_errors->n == before;
 }
 
@@ -155,7 +161,8 @@ static bool same_named(const struct config *a, const struct config *b)
     return true;
 }
 
-bool config_may_reload(const struct config *running, const struct config *fresh, struct text *ret_lines)
+bool config_may_reload(const struct config *running, const struct config *fresh,
+                       struct text *ret_lines)
 {
     size_t before = ret_lines->n;
     for (size_t i = 0; i < n_config_options; i++) {
@@ -167,6 +174,7 @@ bool config_may_reload(const struct config *running, const struct config *fresh,
             text_addf(ret_lines, "%s.%s changed: takes a restart\n", o->section, o->name);
     }
     if (!same_named(running, fresh))
-        text_add_str(ret_lines, "a section [kafka], [tool.…] or [handler.…] changed: takes a restart\n");
+        text_add_str(ret_lines,
+                     "a section [kafka], [tool.…] or [handler.…] changed: takes a restart\n");
     return ret_lines->n == before;
 }

@@ -1,11 +1,12 @@
-/* The configuration of a pod: one table of options (options.tbl.h, named.tbl.h), read from --set, environment, file and
- * defaults in this order of strength.
+/* The configuration of a pod: one table of options (options.tbl.h, named.tbl.h), read from --set,
+ * environment, file and defaults in this order of strength.
  *
  *   --set lease.ttl_ms=5000      HOLDFAST_LEASE_TTL_MS=5000      [lease]
  *                                                                ttl_ms = 5000
  *
- * HOLDFAST_…_FILE names a file that holds the value (secrets). What is not known is an error that names the nearest
- * option; what this version does not honour is refused as such; nothing is ignored.
+ * HOLDFAST_…_FILE names a file that holds the value (secrets). What is not known is an error that
+ * names the nearest option; what this version does not honour is refused as such; nothing is
+ * ignored.
  * Ownership: a struct config owns all texts in it; it is never changed after config_load.
  * Thread: any may read; loading is main's. Texts are never NULL ("" when not set). */
 #ifndef HOLDFAST_CONFIG_CONFIG_H
@@ -54,18 +55,20 @@ struct config {
 };
 
 struct config_source {
-    const char *file;         /* NULL: none */
-    const char *const *sets;  /* "section.name=value" */
+    const char *file;        /* NULL: none */
+    const char *const *sets; /* "section.name=value" */
     size_t n_sets;
     const char *const *environment; /* "NAME=value", ends with NULL; NULL: none. Usually environ */
 };
 
 /* False: ret_errors holds one line per error, all of them. */
-MUST_CHECK bool config_load(const struct config_source *source, struct config **ret, struct text *ret_errors);
+MUST_CHECK bool config_load(const struct config_source *source, struct config **ret,
+                            struct text *ret_errors);
 void config_free(struct config *cfg);
 void config_drop(struct config **cfg); /* for CLEANUP */
 
-/* Is there what this command needs? Loading alone does not ask, so that "config print" works on half a file. */
+/* Is there what this command needs? Loading alone does not ask, so that "config print" works on
+ * half a file. */
 enum config_needs { CONFIG_NEEDS_POSTGRES = 1, CONFIG_NEEDS_KAFKA = 2 };
 MUST_CHECK bool config_has(const struct config *cfg, unsigned needs, struct text *ret_errors);
 
@@ -73,20 +76,23 @@ MUST_CHECK bool config_has(const struct config *cfg, unsigned needs, struct text
 const struct config_tool *config_tool(const struct config *cfg, const char *name);
 const struct config_handler *config_handler(const struct config *cfg, const char *name);
 /* The value that is in force for a consumer or producer, NULL when not set. */
-const char *config_kafka_value(const struct config *cfg, const char *name, enum config_kafka_scope scope);
+const char *config_kafka_value(const struct config *cfg, const char *name,
+                               enum config_kafka_scope scope);
 
 static inline bool config_status_in(const struct config_statuses *s, long status)
 {
     return status >= 0 && status < 1000 && (s->bits[status / 64] >> (status % 64) & 1U) != 0;
 }
 
-/* The effective values with their origin, secrets masked; as a file that can be read again but for the secrets. */
+/* The effective values with their origin, secrets masked; as a file that can be read again but for
+ * the secrets. */
 void config_print(const struct config *cfg, struct text *t);
 /* docs/CONFIGURATION.md and config/holdfast.conf; tests compare the files. */
 void config_print_document(struct text *t);
 void config_print_example(struct text *t);
 
 /* May a running pod take over fresh? False: the lines name what changed but needs a restart. */
-MUST_CHECK bool config_may_reload(const struct config *running, const struct config *fresh, struct text *ret_lines);
+MUST_CHECK bool config_may_reload(const struct config *running, const struct config *fresh,
+                                  struct text *ret_lines);
 
 #endif

@@ -60,7 +60,8 @@ void config_read_set(struct loading *l, const char *set);
 const char *config_slurp(struct arena *arena, const char *path);
 
 /* Strongest setting of a name, NULL if nobody wrote one. */
-const struct setting *config_setting(const struct config *cfg, const char *section, const char *name);
+const struct setting *config_setting(const struct config *cfg, const char *section,
+                                     const char *name);
 
 /* Parses value into the member of base; false with a reason for people in *ret_reason (arena). */
 bool config_set_value(const struct option *o, void *base, const char *value, struct arena *arena,

@@ -28,7 +28,8 @@ void config_apply_kafka(struct loading *l)
     l->cfg->n_kafka = n;
 }
 
-const char *config_kafka_value(const struct config *cfg, const char *name, enum config_kafka_scope scope)
+const char *config_kafka_value(const struct config *cfg, const char *name,
+                               enum config_kafka_scope scope)
 {
     const char *wide = NULL;
     for (size_t i = 0; i < cfg->n_kafka; i++) {

@@ -33,7 +33,8 @@ static size_t collect_names(struct loading *l, const char *kind, const char **re
         if (is_good_name(name))
             ret_names[n++] = name;
         else
-            config_error(l, o->settings[i].origin, "[%s]: a name is 1 to 40 letters, digits, - and _",
+            config_error(l, o->settings[i].origin,
+                         "[%s]: a name is 1 to 40 letters, digits, - and _",
                          o->settings[i].section);
     }
     return n;
@@ -57,7 +58,8 @@ static void apply(struct loading *l, const char *kind, const char *name, void *b
 
 static bool is_header_name(const char *name)
 {
-    size_t n = strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789!#$%&'*+-.^_`|~");
+    size_t n = strspn(
+        name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789!#$%&'*+-.^_`|~");
     return n > 0 && name[n] == '\0';
 }
 
@@ -113,9 +115,11 @@ static void load_credential(struct loading *l, struct config_tool *tool)
     if (from_env && from_file)
         config_error(l, section, "credential_env and credential_file are both set");
     else if (from_env && (value = variable(l, tool->credential_env)) == NULL)
-        config_error(l, section, "the environment variable %s (credential_env) is not set", tool->credential_env);
+        config_error(l, section, "the environment variable %s (credential_env) is not set",
+                     tool->credential_env);
     else if (from_file && (value = config_slurp(l->arena, tool->credential_file)) == NULL)
-        config_error(l, section, "cannot read %s (credential_file): %s", tool->credential_file, strerror(errno));
+        config_error(l, section, "cannot read %s (credential_file): %s", tool->credential_file,
+                     strerror(errno));
     if (value && !is_header_value(value))
         config_error(l, section, "the credential has control characters in it");
     else if (value)

@@ -1,5 +1,6 @@
 /* NAMED(section, name, KIND, default, min, max, unit or words, flags, sentence): options of the sections that repeat,
  * [tool.NAME] and [handler.NAME]. Kinds as in options.tbl.h, and STATUSES: HTTP statuses as "400-404,410". */
+/* clang-format off */
 
 NAMED(tool, kind, CHOICE, "http", 0, 0, "http|mcp|exec", 0, "How the tool is called")
 NAMED(tool, url, TEXT, "", 0, 0, "", REQUIRED, "Address; no message can change it")

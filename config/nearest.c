@@ -22,7 +22,8 @@ size_t config_distance(const char *a, const char *b)
             *cell = replace < remove ? replace : remove;
             if (insert < *cell)
                 *cell = insert;
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && d[(i - 2) * width + j - 2] + 1 < *cell)
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
+                d[(i - 2) * width + j - 2] + 1 < *cell)
                 *cell = d[(i - 2) * width + j - 2] + 1;
         }
     return d[n * width + m];
@@ -45,9 +46,13 @@ const char *config_nearest(struct loading *l, const char *section, const char *n
     const char *wanted = arena_printf(l->arena, "%s.%s", section, name);
     struct candidate best = {NULL, strlen(wanted) / 3 + 1};
     for (size_t i = 0; i < n_config_options; i++)
-        consider(&best, wanted, arena_printf(l->arena, "%s.%s", config_options[i].section, config_options[i].name));
+        consider(
+            &best, wanted,
+            arena_printf(l->arena, "%s.%s", config_options[i].section, config_options[i].name));
     const char *dot = strchr(section, '.');
     for (size_t i = 0; dot && i < n_config_named; i++)
-        consider(&best, wanted, arena_printf(l->arena, "%s%s.%s", config_named[i].section, dot, config_named[i].name));
+        consider(
+            &best, wanted,
+            arena_printf(l->arena, "%s%s.%s", config_named[i].section, dot, config_named[i].name));
     return best.key;
 }

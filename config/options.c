@@ -1,6 +1,8 @@
 #include "config/config_int.h"
 
-/* A row whose kind does not fit its member's type does not compile: the array gets a negative size. */
+/* clang-format off */
+/* A row whose kind does not fit its member's type does not compile: the array gets a negative size.
+ * */
 #define KIND_FITS(kind, member)                                                                    \
     (0 * sizeof(char[_Generic((member), int64_t: (kind) == KIND_INT, bool: (kind) == KIND_BOOL,   \
                          const char *: (kind) == KIND_TEXT,                                       \
@@ -13,6 +15,7 @@
     {#section, #name,  KIND_##kind, offsetof(type, member) + KIND_FITS(KIND_##kind, ((type *)0)->member), \
      preset,   min,    max,         unit,                                                          \
      flags,    sentence},
+/* clang-format on */
 
 const struct option config_options[] = {
 #define OPTION(section, name, ...) ROW(struct config, section.name, section, name, __VA_ARGS__)

@@ -3,6 +3,7 @@
  * KIND: TEXT, INT (min to max, unit), BOOL, CHOICE (words a|b|c in the order of the enum).
  * flags: RELOAD (taken over by a running pod), SECRET (masked when printed), REQUIRED (a pod does not start without).
  * Included with OPTION defined. docs/CONFIGURATION.md and config/holdfast.conf are printed from here. */
+/* clang-format off */
 
 OPTION(postgres, dsn, TEXT, "", 0, 0, "", SECRET | REQUIRED,
        "Connection string or URI of libpq. With several hosts the writable one is looked for")

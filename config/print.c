@@ -8,7 +8,8 @@ static const char secret_mark[] = "********";
 /* Of Kafka's properties those whose names say it. */
 static bool names_a_secret(const char *name)
 {
-    static const char *const words[] = {"password", "secret", "sasl.jaas", "ssl.key.pem", "token", "sasl.oauthbearer.config"};
+    static const char *const words[] = {"password",    "secret", "sasl.jaas",
+                                        "ssl.key.pem", "token",  "sasl.oauthbearer.config"};
     for (size_t i = 0; i < COUNT_OF(words); i++)
         if (strstr(name, words[i]))
             return true;
@@ -21,7 +22,8 @@ static bool is_header(const char *name)
     return strncmp(name, "header.", 7) == 0;
 }
 
-static void add_line(struct text *t, const char *name, struct span value, bool secret, const char *origin)
+static void add_line(struct text *t, const char *name, struct span value, bool secret,
+                     const char *origin)
 {
     size_t start = t->n;
     text_addf(t, "%s = ", name);
@@ -49,11 +51,13 @@ static void print_options(const struct config *cfg, struct text *t)
         section = o->section;
         struct text value CLEANUP(text_free) = TEXT_EMPTY;
         config_value_text(o, cfg, &value);
-        add_line(t, o->name, text_span(&value), o->flags & SECRET, origin_of(cfg, o->section, o->name));
+        add_line(t, o->name, text_span(&value), o->flags & SECRET,
+                 origin_of(cfg, o->section, o->name));
     }
 }
 
-static void print_named(const struct config *cfg, struct text *t, const char *kind, const char *name, const void *base)
+static void print_named(const struct config *cfg, struct text *t, const char *kind,
+                        const char *name, const void *base)
 {
     struct text section CLEANUP(text_free) = TEXT_EMPTY;
     text_addf(&section, "%s.%s", kind, name);
@@ -64,12 +68,14 @@ static void print_named(const struct config *cfg, struct text *t, const char *ki
             continue;
         struct text value CLEANUP(text_free) = TEXT_EMPTY;
         config_value_text(o, base, &value);
-        add_line(t, o->name, text_span(&value), o->flags & SECRET, origin_of(cfg, section.p, o->name));
+        add_line(t, o->name, text_span(&value), o->flags & SECRET,
+                 origin_of(cfg, section.p, o->name));
     }
     const struct config_origin *all = cfg->origins;
     for (size_t i = 0; i < all->n; i++) {
         const struct setting *s = &all->settings[i];
-        if (strcmp(s->section, section.p) == 0 && is_header(s->name) && config_setting(cfg, s->section, s->name) == s)
+        if (strcmp(s->section, section.p) == 0 && is_header(s->name) &&
+            config_setting(cfg, s->section, s->name) == s)
             add_line(t, s->name, span_of(s->value), true, s->origin);
     }
 }

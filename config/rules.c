@@ -4,14 +4,16 @@
 
 #include "config/config_int.h"
 
-/* What two options say about each other, and what this version does not honour. All of it in this file. */
+/* What two options say about each other, and what this version does not honour. All of it in this
+ * file. */
 
 static void check_lease(struct loading *l)
 {
     const struct config_lease *c = &l->cfg->lease;
     if (c->ttl_ms <= 2 * (c->heartbeat_ms + c->heartbeat_timeout_ms))
         config_error(l, "lease",
-                     "ttl_ms (%" PRId64 ") must be more than 2 x (heartbeat_ms + heartbeat_timeout_ms) = %" PRId64
+                     "ttl_ms (%" PRId64
+                     ") must be more than 2 x (heartbeat_ms + heartbeat_timeout_ms) = %" PRId64
                      ", or one lost heartbeat loses the lease",
                      c->ttl_ms, 2 * (c->heartbeat_ms + c->heartbeat_timeout_ms));
 }
@@ -20,27 +22,35 @@ static void check_services(struct loading *l)
 {
     const struct config *c = l->cfg;
     if (c->sweep.enabled && c->sweep.interval_ms * 2 > c->sweep.ttl_ms)
-        config_error(l, "sweep", "interval_ms (%" PRId64 ") must be at most half of ttl_ms (%" PRId64 ")",
+        config_error(l, "sweep",
+                     "interval_ms (%" PRId64 ") must be at most half of ttl_ms (%" PRId64 ")",
                      c->sweep.interval_ms, c->sweep.ttl_ms);
     if (c->relay.enabled && c->relay.interval_ms * 2 > c->relay.shard_ttl_ms)
-        config_error(l, "relay", "interval_ms (%" PRId64 ") must be at most half of shard_ttl_ms (%" PRId64 ")",
+        config_error(l, "relay",
+                     "interval_ms (%" PRId64 ") must be at most half of shard_ttl_ms (%" PRId64 ")",
                      c->relay.interval_ms, c->relay.shard_ttl_ms);
     if (c->dispatch.retry_ms > c->dispatch.retry_max_ms)
         config_error(l, "dispatch", "retry_ms is more than retry_max_ms");
     if (c->topics.min_insync_replicas > c->topics.replication_factor)
-        config_error(l, "topics", "min_insync_replicas is more than replication_factor: nothing could be written");
+        config_error(
+            l, "topics",
+            "min_insync_replicas is more than replication_factor: nothing could be written");
     if (c->pool.batch > c->pool.queue)
         config_error(l, "pool", "queue is less than batch");
 }
 
 static void check_topics(struct loading *l)
 {
-    static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+    static const char allowed[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
     const struct config *c = l->cfg;
-    if (c->topics.prefix[strspn(c->topics.prefix, allowed)] != '\0' || strlen(c->topics.prefix) > 200)
-        config_error(l, "topics", "prefix \"%s\" is no part of a Kafka topic's name", c->topics.prefix);
+    if (c->topics.prefix[strspn(c->topics.prefix, allowed)] != '\0' ||
+        strlen(c->topics.prefix) > 200)
+        config_error(l, "topics", "prefix \"%s\" is no part of a Kafka topic's name",
+                     c->topics.prefix);
     if (c->ingest.control_topic[strspn(c->ingest.control_topic, allowed)] != '\0')
-        config_error(l, "ingest", "control_topic \"%s\" is no Kafka topic's name", c->ingest.control_topic);
+        config_error(l, "ingest", "control_topic \"%s\" is no Kafka topic's name",
+                     c->ingest.control_topic);
     if (c->ingest.group[0] == '\0' || c->dispatch.group[0] == '\0')
         config_error(l, "ingest", "a consumer group has no name (ingest.group, dispatch.group)");
 }
@@ -63,7 +73,8 @@ static void check_admin(struct loading *l)
     const char *colon = strrchr(listen, ':');
     char *end = NULL;
     long port = colon ? strtol(colon + 1, &end, 10) : -1;
-    if (colon == NULL || colon == listen || colon[1] == '\0' || *end != '\0' || port < 0 || port > 65535) {
+    if (colon == NULL || colon == listen || colon[1] == '\0' || *end != '\0' || port < 0 ||
+        port > 65535) {
         config_error(l, "admin", "listen \"%s\" is not host:port", listen);
         return;
     }
@@ -118,7 +129,9 @@ static void check_tool(struct loading *l, const struct config_tool *t)
     if (strncmp(t->url, "http://", 7) != 0 && strncmp(t->url, "https://", 8) != 0)
         config_error(l, section, "url \"%s\" is neither http://… nor https://…", t->url);
     if (t->capability == CAPABILITY_IDEMPOTENCY_KEY && t->retention_ms == 0)
-        config_error(l, section, "capability = idempotency_key needs retention_ms: how long the remote knows a key");
+        config_error(
+            l, section,
+            "capability = idempotency_key needs retention_ms: how long the remote knows a key");
     if (t->capability != CAPABILITY_IDEMPOTENCY_KEY && t->retention_ms != 0)
         config_error(l, section, "retention_ms without capability = idempotency_key says nothing");
     if (t->connect_timeout_ms > t->timeout_ms)
@@ -131,7 +144,8 @@ static void check_tool(struct loading *l, const struct config_tool *t)
     if (overlap(&t->final_statuses, &t->not_acted_statuses))
         config_error(l, section, "a status is in final_statuses and in not_acted_statuses");
     if (has_success(&t->final_statuses) || has_success(&t->not_acted_statuses))
-        config_error(l, section, "a status of 200 to 299 is a success and neither final nor not acted");
+        config_error(l, section,
+                     "a status of 200 to 299 is a success and neither final nor not acted");
 }
 
 static void check_handler(struct loading *l, const struct config_handler *h)
@@ -143,7 +157,8 @@ static void check_handler(struct loading *l, const struct config_handler *h)
     if (h->kind == HANDLER_PLUGIN)
         not_supported(l, section, "kind = plugin");
     if (is_plan != (h->kind == HANDLER_PLAN))
-        config_error(l, section, "the handler plan is built in: this name and kind = plan belong together");
+        config_error(l, section,
+                     "the handler plan is built in: this name and kind = plan belong together");
     if (h->kind == HANDLER_EXEC && h->command[0] == '\0')
         config_error(l, section, "kind = exec needs a command");
     if (h->kind == HANDLER_PLAN && h->command[0] != '\0')

@@ -1,6 +1,6 @@
-/* The sections of the configuration as structs. Each member is a row in options.tbl.h or named.tbl.h, which say what
- * it means; a member without a row, or of another type than its row, does not compile. Choices are enums in the
- * order of their words in the table. */
+/* The sections of the configuration as structs. Each member is a row in options.tbl.h or
+ * named.tbl.h, which say what it means; a member without a row, or of another type than its row,
+ * does not compile. Choices are enums in the order of their words in the table. */
 #ifndef HOLDFAST_CONFIG_SECTIONS_H
 #define HOLDFAST_CONFIG_SECTIONS_H
 
@@ -117,7 +117,12 @@ struct config_results {
 /* [tool.NAME] */
 enum config_tool_kind { TOOL_HTTP, TOOL_MCP, TOOL_EXEC };
 enum config_method { METHOD_POST, METHOD_PUT, METHOD_PATCH, METHOD_DELETE };
-enum config_capability { CAPABILITY_NONE, CAPABILITY_IDEMPOTENCY_KEY, CAPABILITY_DETERMINISTIC_ID, CAPABILITY_QUERY };
+enum config_capability {
+    CAPABILITY_NONE,
+    CAPABILITY_IDEMPOTENCY_KEY,
+    CAPABILITY_DETERMINISTIC_ID,
+    CAPABILITY_QUERY
+};
 enum config_key_scope { KEY_SCOPE_RUN, KEY_SCOPE_SUBMISSION };
 enum config_on_cancel { ON_CANCEL_FINISH, ON_CANCEL_REMOTE_CANCEL, ON_CANCEL_COMPENSATE };
 

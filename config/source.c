@@ -7,7 +7,8 @@
 
 #include "config/config_int.h"
 
-/* inih's own limits, which it does not report: a longer line is read as two, a longer section is cut. */
+/* inih's own limits, which it does not report: a longer line is read as two, a longer section is
+ * cut. */
 enum { LONGEST_SECTION = 49 };
 
 void config_add_setting(struct loading *l, const char *section, const char *name, const char *value,
@@ -50,7 +51,9 @@ static char *read_line(char *buffer, int size, void *stream)
     r->line++;
     size_t n = strlen(buffer);
     if (n > 0 && buffer[n - 1] != '\n' && !feof(r->file)) {
-        config_error(r->l, origin_of(r), "the line is longer than %d bytes; go on in the next line, indented", size - 2);
+        config_error(r->l, origin_of(r),
+                     "the line is longer than %d bytes; go on in the next line, indented",
+                     size - 2);
         int c;
         while ((c = fgetc(r->file)) != EOF && c != '\n')
             ;
@@ -97,14 +100,16 @@ static int on_setting(void *user, const char *section, const char *name, const c
 
 void config_read_file(struct loading *l, const char *path)
 {
-    struct file_reading r = {.l = l, .path = path, .file = fopen(path, "re"), .first = l->cfg->origins->n};
+    struct file_reading r = {
+        .l = l, .path = path, .file = fopen(path, "re"), .first = l->cfg->origins->n};
     if (r.file == NULL) {
         config_error(l, path, "%s", strerror(errno));
         return;
     }
     int wrong = ini_parse_stream(read_line, &r, on_setting, &r);
     if (wrong > 0)
-        config_error(l, arena_printf(l->arena, "%s:%d", path, wrong), "neither [section] nor name = value");
+        config_error(l, arena_printf(l->arena, "%s:%d", path, wrong),
+                     "neither [section] nor name = value");
     else if (wrong < 0 || ferror(r.file))
         config_error(l, path, "cannot be read");
     fclose(r.file);
@@ -140,11 +145,13 @@ static const char *variable_of(struct arena *arena, const struct option *o)
     return name;
 }
 
-/* A service of that name makes Kubernetes set HOLDFAST_REDIS_PORT, HOLDFAST_REDIS_SERVICE_HOST and so on. */
+/* A service of that name makes Kubernetes set HOLDFAST_REDIS_PORT, HOLDFAST_REDIS_SERVICE_HOST and
+ * so on. */
 static bool is_service_link(const char *name)
 {
     const char *port = strstr(name, "_PORT");
-    return strstr(name, "_SERVICE_") != NULL || (port != NULL && (port[5] == '\0' || port[5] == '_'));
+    return strstr(name, "_SERVICE_") != NULL ||
+           (port != NULL && (port[5] == '\0' || port[5] == '_'));
 }
 
 static const struct option *option_of(struct arena *arena, const char *name)
@@ -226,14 +233,16 @@ void config_read_environment(struct loading *l)
         const char *equals = strchr(*e, '=');
         if (equals == NULL || strncmp(*e, prefix, strlen(prefix)) != 0)
             continue;
-        read_variable(l, arena_dup_text(l->arena, (struct span){*e, (size_t)(equals - *e)}), equals + 1);
+        read_variable(l, arena_dup_text(l->arena, (struct span){*e, (size_t)(equals - *e)}),
+                      equals + 1);
     }
 }
 
 void config_read_set(struct loading *l, const char *set)
 {
     const char *equals = strchr(set, '=');
-    char *key = equals ? arena_dup_text(l->arena, (struct span){set, (size_t)(equals - set)}) : NULL;
+    char *key =
+        equals ? arena_dup_text(l->arena, (struct span){set, (size_t)(equals - set)}) : NULL;
     char *dot = key ? strchr(key, '.') : NULL;
     if (dot && (strncmp(key, "tool.", 5) == 0 || strncmp(key, "handler.", 8) == 0))
         dot = strchr(dot + 1, '.');
@@ -242,5 +251,6 @@ void config_read_set(struct loading *l, const char *set)
         return;
     }
     *dot = '\0';
-    config_add_setting(l, key, dot + 1, equals + 1, arena_printf(l->arena, "--set %s.%s", key, dot + 1));
+    config_add_setting(l, key, dot + 1, equals + 1,
+                       arena_printf(l->arena, "--set %s.%s", key, dot + 1));
 }

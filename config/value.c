@@ -16,12 +16,14 @@ static bool parse_int(const char *s, int64_t *ret)
     return true;
 }
 
-static bool set_int(const struct option *o, char *to, const char *value, struct arena *arena, const char **ret_reason)
+static bool set_int(const struct option *o, char *to, const char *value, struct arena *arena,
+                    const char **ret_reason)
 {
     int64_t v;
     if (!parse_int(value, &v) || v < o->min || v > o->max) {
-        *ret_reason = arena_printf(arena, "\"%s\" is no whole number from %" PRId64 " to %" PRId64 "%s%s", value, o->min,
-                                   o->max, o->unit[0] ? " " : "", o->unit);
+        *ret_reason =
+            arena_printf(arena, "\"%s\" is no whole number from %" PRId64 " to %" PRId64 "%s%s",
+                         value, o->min, o->max, o->unit[0] ? " " : "", o->unit);
         return false;
     }
     memcpy(to, &v, sizeof(v));
@@ -30,7 +32,8 @@ static bool set_int(const struct option *o, char *to, const char *value, struct 
 
 static bool set_bool(char *to, const char *value, struct arena *arena, const char **ret_reason)
 {
-    static const char *const yes[] = {"true", "yes", "on", "1"}, *const no[] = {"false", "no", "off", "0"};
+    static const char *const yes[] = {"true", "yes", "on", "1"}, *const no[] = {"false", "no",
+                                                                                "off", "0"};
     for (size_t i = 0; i < COUNT_OF(yes); i++) {
         bool is_yes = strcmp(value, yes[i]) == 0;
         if (is_yes || strcmp(value, no[i]) == 0) {
@@ -80,7 +83,8 @@ static bool set_statuses(char *to, const char *value, struct arena *arena, const
             good = end != p;
         }
         if (!good || from < 100 || until > 599 || from > until || (*end != '\0' && *end != ',')) {
-            *ret_reason = arena_printf(arena, "\"%s\" is no list of statuses like 400-404,410", value);
+            *ret_reason =
+                arena_printf(arena, "\"%s\" is no list of statuses like 400-404,410", value);
             return false;
         }
         for (long status = from; status <= until; status++)

@@ -4,8 +4,7 @@
  *
  *   struct renew_in   { int64_t ttl_ms; };
  *   struct renew_item { struct uuid run_id; struct span owner; int64_t epoch; };
- *   struct renew_row  { int32_t item; enum outcome outcome; int64_t current_epoch; struct span
- * status; };
+ *   struct renew_row  { int32_t item; enum outcome outcome; int64_t current_epoch; };
  *
  *   static const struct db_param renew_params[] = {
  *       DB_ITEM_AS("run_ids", 0, struct renew_item, run_id),   group 0: one array per member
@@ -45,15 +44,14 @@ struct db_options {
     const char *iface;  /* functions, "holdfast_v1" */
     const char *name;   /* application_name, for people: "holdfast commit pod-3" */
     int64_t connect_timeout_ms;
-    int64_t call_timeout_ms; /* client-side deadline of a call; after it the connection is closed:
-                                db_unknown */
-    bool pooler;             /* transaction pooler between: unnamed statements only */
-    bool wait_for_standby;   /* at the deadline look whether the statement waits for a synchronous
-                                standby, and if so   keep waiting on this connection instead of piling
-                                up retries; not for heartbeats */
-    bool any_server;         /* also a standby: for doctor; never for a pod */
-    struct db_history
-        *history; /* shared by all connections of a process; NULL: remembers nothing */
+    /* Client-side deadline of a call; after it the connection is closed: db_unknown. */
+    int64_t call_timeout_ms;
+    bool pooler; /* transaction pooler between: unnamed statements only */
+    /* At the deadline look whether the statement waits for a synchronous standby, and if so keep
+     * waiting on this connection instead of piling up retries. Not for heartbeats. */
+    bool wait_for_standby;
+    bool any_server;            /* also a standby: for doctor; never for a pod */
+    struct db_history *history; /* shared by all of a process; NULL: remembers nothing */
 };
 
 /* What this process has seen of the database's identity. A lower timeline of the known system is a
@@ -119,12 +117,15 @@ struct db_call {
  *
  *   OK            see the rows' own outcomes
  *   db_retry      rolled back for a passing reason (serialisation, deadlock, lock or statement
- * time-out, resources) db_unknown    sent, answer lost, timed out, or a cancelled wait for a
- * standby; disconnected db_down       not connected; nothing was sent (or a DB_READ whose answer
- * was lost) not_primary   the server has become read-only; disconnected item_error    the data of
- * some item (SQLSTATE 22…, 23…, 54…, P0001); nothing was written: split the batch db_refused    no
- * right to call it        db_drift  function or columns differ from the descriptor db_bug
- * everything else, misuse of the function (22023) included */
+ *                 time-out, resources)
+ *   db_unknown    sent, answer lost, timed out, or a cancelled wait for a standby; disconnected
+ *   db_down       not connected, nothing was sent; or a DB_READ whose answer was lost
+ *   not_primary   the server has become read-only; disconnected
+ *   item_error    the data of some item (SQLSTATE 22…, 23…, 54…, P0001); nothing was written:
+ *                 split the batch
+ *   db_refused    no right to call it
+ *   db_drift      function or columns differ from the descriptor
+ *   db_bug        everything else, misuse of the function (22023) included */
 MUST_CHECK enum outcome db_call(struct db *db, const struct db_call *call, const void *scalars,
                                 const struct db_group *groups, struct arena *arena, void *ret_rows,
                                 size_t *ret_n);

@@ -68,22 +68,27 @@ struct db_statement *db_statement_of(struct db *db, const struct db_call *call)
     return s;
 }
 
-/* Number and order are right by construction, names because the text uses them: what is left are the types. */
+/* Number and order are right by construction, names because the text uses them: what is left are
+ * the types. */
 static enum outcome compare(struct db *db, const struct db_statement *s, const PGresult *described)
 {
     const struct db_call *call = s->call;
-    if ((size_t)PQnparams(described) != call->n_params || (size_t)PQnfields(described) != call->n_columns)
-        return db_fail(db, OUTCOME_DB_DRIFT, "%s: %d parameters and %d columns, this program has %zu and %zu",
-                       call->name, PQnparams(described), PQnfields(described), call->n_params, call->n_columns);
+    if ((size_t)PQnparams(described) != call->n_params ||
+        (size_t)PQnfields(described) != call->n_columns)
+        return db_fail(db, OUTCOME_DB_DRIFT,
+                       "%s: %d parameters and %d columns, this program has %zu and %zu", call->name,
+                       PQnparams(described), PQnfields(described), call->n_params, call->n_columns);
     for (size_t i = 0; i < call->n_params; i++)
         if (PQparamtype(described, (int)i) != s->types[i])
-            return db_fail(db, OUTCOME_DB_DRIFT, "%s: parameter p_%s is %s, this program sends %s", call->name,
-                           call->params[i].name, db_oid_word(PQparamtype(described, (int)i)), db_oid_word(s->types[i]));
+            return db_fail(db, OUTCOME_DB_DRIFT, "%s: parameter p_%s is %s, this program sends %s",
+                           call->name, call->params[i].name,
+                           db_oid_word(PQparamtype(described, (int)i)), db_oid_word(s->types[i]));
     for (size_t i = 0; i < call->n_columns; i++) {
         Oid want = db_kind_oid(call->columns[i].kind);
         if (PQftype(described, (int)i) != want)
-            return db_fail(db, OUTCOME_DB_DRIFT, "%s: column %s is %s, this program reads %s", call->name,
-                           call->columns[i].name, db_oid_word(PQftype(described, (int)i)), db_oid_word(want));
+            return db_fail(db, OUTCOME_DB_DRIFT, "%s: column %s is %s, this program reads %s",
+                           call->name, call->columns[i].name,
+                           db_oid_word(PQftype(described, (int)i)), db_oid_word(want));
     }
     return OUTCOME_OK;
 }
@@ -91,7 +96,8 @@ static enum outcome compare(struct db *db, const struct db_statement *s, const P
 /* A function, view, schema, argument or column that is not there, or is there twice. */
 static bool is_drift(const char *code)
 {
-    static const char *const codes[] = {"42883", "42P01", "42703", "3F000", "42725", "42P18", "42804", "42601"};
+    static const char *const codes[] = {"42883", "42P01", "42703", "3F000",
+                                        "42725", "42P18", "42804", "42601"};
     for (size_t i = 0; i < COUNT_OF(codes); i++)
         if (strcmp(code, codes[i]) == 0)
             return true;
@@ -110,8 +116,10 @@ static enum outcome fail_prepare(struct db *db, const struct db_call *call, cons
     return o;
 }
 
-/* Takes the results of one command of the pipeline; the last one of them, which tells, goes to *ret. */
-static enum outcome pipeline_result(struct db *db, int64_t *deadline_us, ExecStatusType end, PGresult **ret)
+/* Takes the results of one command of the pipeline; the last one of them, which tells, goes to
+ * *ret. */
+static enum outcome pipeline_result(struct db *db, int64_t *deadline_us, ExecStatusType end,
+                                    PGresult **ret)
 {
     for (;;) {
         PGresult *next = NULL;
@@ -132,8 +140,8 @@ static enum outcome pipeline_result(struct db *db, int64_t *deadline_us, ExecSta
     }
 }
 
-/* Parse and describe in one round trip and, through a pooler, on one server. The types are left to the server, so
- * that it says what the function has instead of casting what we send. */
+/* Parse and describe in one round trip and, through a pooler, on one server. The types are left to
+ * the server, so that it says what the function has instead of casting what we send. */
 static enum outcome parse_and_describe(struct db *db, struct db_statement *s, PGresult **ret_parsed,
                                        PGresult **ret_described)
 {
@@ -175,8 +183,8 @@ enum outcome db_prepare(struct db *db, struct db_statement *s)
     return o;
 }
 
-/* A connection that broke while it was idle is found before anything is sent: then nothing happened. A server that
- * goes away says so (FATAL, which comes as a notice) before it closes. */
+/* A connection that broke while it was idle is found before anything is sent: then nothing
+ * happened. A server that goes away says so (FATAL, which comes as a notice) before it closes. */
 static bool broke_while_idle(struct db *db)
 {
     struct pollfd p = {.fd = PQsocket(db->conn), .events = POLLIN};
@@ -198,9 +206,10 @@ static bool send_call(struct db *db, const struct db_statement *s)
         formats[i] = 1;
     }
     if (db->options.pooler)
-        return PQsendQueryParams(db->conn, s->sql, (int)call->n_params, s->types, values, db->encoded.length, formats,
-                                 1) == 1;
-    return PQsendQueryPrepared(db->conn, s->name, (int)call->n_params, values, db->encoded.length, formats, 1) == 1;
+        return PQsendQueryParams(db->conn, s->sql, (int)call->n_params, s->types, values,
+                                 db->encoded.length, formats, 1) == 1;
+    return PQsendQueryPrepared(db->conn, s->name, (int)call->n_params, values, db->encoded.length,
+                               formats, 1) == 1;
 }
 
 /* What the server said about a call that is not simply its rows. */
@@ -208,21 +217,24 @@ static enum outcome fail_call(struct db *db, const PGresult *result, bool is_rea
 {
     enum outcome o = db_fail_result(db, result, is_read);
     bool stale_plan = strcmp(db->error.sqlstate, "0A000") == 0; /* prepared before a migration */
-    if (stale_plan || o == OUTCOME_NOT_PRIMARY || o == OUTCOME_DB_UNKNOWN || PQstatus(db->conn) == CONNECTION_BAD)
+    if (stale_plan || o == OUTCOME_NOT_PRIMARY || o == OUTCOME_DB_UNKNOWN ||
+        PQstatus(db->conn) == CONNECTION_BAD)
         db_close(db);
     return o;
 }
 
-static enum outcome exchange(struct db *db, const struct db_statement *s, struct arena *arena, void *ret_rows,
-                             size_t *ret_n)
+static enum outcome exchange(struct db *db, const struct db_statement *s, struct arena *arena,
+                             void *ret_rows, size_t *ret_n)
 {
     bool is_read = (s->call->flags & DB_READ) != 0;
-    int64_t deadline = s->call->flags & DB_LONG ? DB_NO_DEADLINE
-                                                : clock_deadline_us(db->options.call_timeout_ms * CLOCK_MS);
+    int64_t deadline = s->call->flags & DB_LONG
+                           ? DB_NO_DEADLINE
+                           : clock_deadline_us(db->options.call_timeout_ms * CLOCK_MS);
     db->standby_wait_cancelled = false;
     PGresult *result CLEANUP(db_result_clear) = NULL;
     if (!send_call(db, s)) {
-        enum outcome o = db_fail(db, is_read ? OUTCOME_DB_DOWN : OUTCOME_DB_UNKNOWN, "%s", PQerrorMessage(db->conn));
+        enum outcome o = db_fail(db, is_read ? OUTCOME_DB_DOWN : OUTCOME_DB_UNKNOWN, "%s",
+                                 PQerrorMessage(db->conn));
         db_close(db);
         return o;
     }
@@ -240,13 +252,15 @@ static enum outcome exchange(struct db *db, const struct db_statement *s, struct
     return db_decode(db, s->call, taken, arena, ret_rows, ret_n);
 }
 
-enum outcome db_call(struct db *db, const struct db_call *call, const void *scalars, const struct db_group *groups,
-                     struct arena *arena, void *ret_rows, size_t *ret_n)
+enum outcome db_call(struct db *db, const struct db_call *call, const void *scalars,
+                     const struct db_group *groups, struct arena *arena, void *ret_rows,
+                     size_t *ret_n)
 {
     int64_t start = clock_mono_us();
     enum outcome o;
     if (db->conn && broke_while_idle(db)) {
-        o = db_fail(db, OUTCOME_DB_DOWN, "the connection was lost while idle: %s", PQerrorMessage(db->conn));
+        o = db_fail(db, OUTCOME_DB_DOWN, "the connection was lost while idle: %s",
+                    PQerrorMessage(db->conn));
         db_close(db);
     } else if (db->conn == NULL) {
         o = db_fail(db, OUTCOME_DB_DOWN, "not connected");
@@ -259,7 +273,8 @@ enum outcome db_call(struct db *db, const struct db_call *call, const void *scal
         }
     }
     metric_add(METRIC_DB_CALLS, LABELS(call->name, outcome_word(o)), 1);
-    metric_observe(METRIC_DB_CALL_SECONDS, LABELS(call->name), (double)(clock_mono_us() - start) / 1e6);
+    metric_observe(METRIC_DB_CALL_SECONDS, LABELS(call->name),
+                   (double)(clock_mono_us() - start) / 1e6);
     return o;
 }
 

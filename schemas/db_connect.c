@@ -46,10 +46,13 @@ static enum outcome remember(struct db *db, struct db_history *h)
     LOCK_SCOPE(&h->lock);
     if (h->system_identifier != 0 && h->system_identifier != id->system_identifier)
         return db_fail(db, OUTCOME_OTHER_SYSTEM,
-                       "this is the database system %llu, before it was %llu; an operator must confirm the change",
-                       (unsigned long long)id->system_identifier, (unsigned long long)h->system_identifier);
+                       "this is the database system %llu, before it was %llu; an operator must "
+                       "confirm the change",
+                       (unsigned long long)id->system_identifier,
+                       (unsigned long long)h->system_identifier);
     if (id->timeline < h->timeline)
-        return db_fail(db, OUTCOME_NOT_PRIMARY, "the server is on timeline %u, timeline %u was seen before", id->timeline,
+        return db_fail(db, OUTCOME_NOT_PRIMARY,
+                       "the server is on timeline %u, timeline %u was seen before", id->timeline,
                        h->timeline);
     h->system_identifier = id->system_identifier;
     h->timeline = id->timeline;
@@ -110,8 +113,8 @@ void db_set_call_timeout(struct db *db, int64_t call_timeout_ms)
     db->options.call_timeout_ms = call_timeout_ms;
 }
 
-/* A cancelled or abandoned wait for a synchronous standby is a WARNING on an otherwise successful answer. The name of
- * the C function is the one part of it that no language setting changes. */
+/* A cancelled or abandoned wait for a synchronous standby is a WARNING on an otherwise successful
+ * answer. The name of the C function is the one part of it that no language setting changes. */
 static void on_notice(void *arg, const PGresult *notice)
 {
     struct db *db = arg;
@@ -123,31 +126,36 @@ static void on_notice(void *arg, const PGresult *notice)
         db->server_went = true;
 }
 
-/* With several hosts libpq looks for the writable one itself, unless the string says what to look for. */
+/* With several hosts libpq looks for the writable one itself, unless the string says what to look
+ * for. */
 static bool names_several_hosts(const char *dsn)
 {
     bool several = false;
     PQconninfoOption *options = PQconninfoParse(dsn, NULL);
     for (PQconninfoOption *o = options; o && o->keyword; o++)
-        if ((strcmp(o->keyword, "host") == 0 || strcmp(o->keyword, "hostaddr") == 0) && o->val && strchr(o->val, ','))
+        if ((strcmp(o->keyword, "host") == 0 || strcmp(o->keyword, "hostaddr") == 0) && o->val &&
+            strchr(o->val, ','))
             several = true;
     PQconninfoFree(options);
     return several;
 }
 
-/* What stands before dbname can be overridden by the connection string, what stands behind it cannot. No "options" and
- * no other start-up parameter that a pooler refuses. */
+/* What stands before dbname can be overridden by the connection string, what stands behind it
+ * cannot. No "options" and no other start-up parameter that a pooler refuses. */
 static PGconn *start_dial(const struct db *db)
 {
-    const char *primary = !db->options.any_server && names_several_hosts(db->options.dsn) ? "read-write" : NULL;
-    const char *const keywords[] = {"fallback_application_name", "keepalives_idle",      "keepalives_interval",
-                                    "keepalives_count",          "target_session_attrs", "dbname",
-                                    "client_encoding",           NULL};
-    const char *const values[] = {db->options.name, "10", "5", "3", primary, db->options.dsn, "UTF8", NULL};
+    const char *primary =
+        !db->options.any_server && names_several_hosts(db->options.dsn) ? "read-write" : NULL;
+    const char *const keywords[] = {
+        "fallback_application_name", "keepalives_idle", "keepalives_interval", "keepalives_count",
+        "target_session_attrs",      "dbname",          "client_encoding",     NULL};
+    const char *const values[] = {db->options.name, "10",   "5", "3", primary,
+                                  db->options.dsn,  "UTF8", NULL};
     return PQconnectStartParams(keywords, values, 1);
 }
 
-/* "…FATAL:  28P01: password authentication failed…": libpq gives the code of a failed login in verbose text only. */
+/* "…FATAL:  28P01: password authentication failed…": libpq gives the code of a failed login in
+ * verbose text only. */
 static void login_sqlstate(const char *message, char ret_code[6])
 {
     memcpy(ret_code, "", 1);
@@ -192,10 +200,12 @@ PGconn *db_dial(struct db *db, enum outcome *ret_outcome)
     PGconn *conn = start_dial(db);
     CHECK(conn != NULL); /* out of memory */
     PQsetErrorVerbosity(conn, PQERRORS_VERBOSE);
-    PostgresPollingStatusType want = PQstatus(conn) == CONNECTION_BAD ? PGRES_POLLING_FAILED : PGRES_POLLING_WRITING;
+    PostgresPollingStatusType want =
+        PQstatus(conn) == CONNECTION_BAD ? PGRES_POLLING_FAILED : PGRES_POLLING_WRITING;
     bool late = false;
     while (want != PGRES_POLLING_OK && want != PGRES_POLLING_FAILED && !late) {
-        struct pollfd p = {.fd = PQsocket(conn), .events = want == PGRES_POLLING_READING ? POLLIN : POLLOUT};
+        struct pollfd p = {.fd = PQsocket(conn),
+                           .events = want == PGRES_POLLING_READING ? POLLIN : POLLOUT};
         if (poll(&p, 1, clock_poll_ms(deadline)) > 0)
             want = PQconnectPoll(conn);
         else
@@ -212,8 +222,8 @@ PGconn *db_dial(struct db *db, enum outcome *ret_outcome)
     return NULL;
 }
 
-/* Readable by every role, on a standby and through a pooler; the timeline from the WAL that is being written, because
- * the control file lags behind a promotion. */
+/* Readable by every role, on a standby and through a pooler; the timeline from the WAL that is
+ * being written, because the control file lags behind a promotion. */
 static const char identity_sql[] =
     "select r.in_recovery, current_setting('transaction_read_only') = 'on', s.system_identifier,"
     " case when r.in_recovery then 0"
@@ -242,7 +252,8 @@ static enum outcome read_identity(struct db *db)
     if (db->options.any_server)
         return OUTCOME_OK;
     if (db->identity.in_recovery)
-        return db_fail(db, OUTCOME_NOT_PRIMARY, "the server is in recovery: a standby, not the primary");
+        return db_fail(db, OUTCOME_NOT_PRIMARY,
+                       "the server is in recovery: a standby, not the primary");
     if (db->identity.read_only)
         return db_fail(db, OUTCOME_NOT_PRIMARY, "the server is read-only for this session");
     return remember(db, db->options.history);
@@ -287,7 +298,8 @@ enum outcome db_reconnect(struct db *db, int64_t *ret_again_us)
     uint16_t dice; /* half to whole of it, so that the pods of a cluster do not come back in step */
     uuid_random_bytes(&dice, sizeof(dice));
     db->failures++;
-    db->again_us = clock_mono_us() + wait_ms * CLOCK_MS / 2 + wait_ms * CLOCK_MS / 2 * dice / UINT16_MAX;
+    db->again_us =
+        clock_mono_us() + wait_ms * CLOCK_MS / 2 + wait_ms * CLOCK_MS / 2 * dice / UINT16_MAX;
     *ret_again_us = db->again_us;
     return o;
 }

@@ -5,8 +5,8 @@
 
 static const int64_t epoch_shift_us = INT64_C(946684800) * 1000000;
 
-/* One value on the wire: types and lengths were compared when the statement was prepared, so what does not fit here
- * is a broken server or a broken program. p is NULL for SQL NULL. */
+/* One value on the wire: types and lengths were compared when the statement was prepared, so what
+ * does not fit here is a broken server or a broken program. p is NULL for SQL NULL. */
 struct wire {
     const char *p;
     size_t n;
@@ -219,8 +219,8 @@ static void clear_result(void *result)
 }
 
 /* Takes the result: it lives as long as the arena, and texts point into it. */
-enum outcome db_decode(struct db *db, const struct db_call *call, PGresult *result, struct arena *arena, void *ret_rows,
-                       size_t *ret_n)
+enum outcome db_decode(struct db *db, const struct db_call *call, PGresult *result,
+                       struct arena *arena, void *ret_rows, size_t *ret_n)
 {
     arena_defer(arena, clear_result, result);
     size_t n = (size_t)PQntuples(result);
@@ -234,11 +234,13 @@ enum outcome db_decode(struct db *db, const struct db_call *call, PGresult *resu
             const struct db_column *column = &call->columns[c];
             struct wire w = {NULL, 0};
             if (!PQgetisnull(result, (int)i, (int)c))
-                w = (struct wire){PQgetvalue(result, (int)i, (int)c), (size_t)PQgetlength(result, (int)i, (int)c)};
+                w = (struct wire){PQgetvalue(result, (int)i, (int)c),
+                                  (size_t)PQgetlength(result, (int)i, (int)c)};
             if (column->kind != DB_KIND_OUTCOME)
                 set_value(row + column->offset, column->kind, w, arena);
             else if (!set_outcome(row + column->offset, w, &last_word, &last))
-                return db_fail(db, OUTCOME_DB_DRIFT, "%s answered \"%.*s\", which is no outcome of this program",
+                return db_fail(db, OUTCOME_DB_DRIFT,
+                               "%s answered \"%.*s\", which is no outcome of this program",
                                call->name, (int)w.n, w.p ? w.p : "");
         }
     }

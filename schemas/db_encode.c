@@ -7,7 +7,14 @@
 /* PostgreSQL counts microseconds from 2000-01-01. */
 static const int64_t epoch_shift_us = INT64_C(946684800) * 1000000;
 
-enum { OID_BOOL = 16, OID_INT8 = 20, OID_INT4 = 23, OID_TEXT = 25, OID_FLOAT8 = 701, OID_TIMESTAMPTZ = 1184 };
+enum {
+    OID_BOOL = 16,
+    OID_INT8 = 20,
+    OID_INT4 = 23,
+    OID_TEXT = 25,
+    OID_FLOAT8 = 701,
+    OID_TIMESTAMPTZ = 1184
+};
 enum { OID_UUID = 2950, OID_JSONB = 3802 };
 
 static const struct {
@@ -15,16 +22,21 @@ static const struct {
     Oid array;
     const char *word;
 } types[] = {
-    {OID_BOOL, 1000, "boolean"},     {OID_INT8, 1016, "bigint"},
-    {OID_INT4, 1007, "integer"},     {OID_TEXT, 1009, "text"},
-    {OID_FLOAT8, 1022, "double precision"}, {OID_TIMESTAMPTZ, 1185, "timestamptz"},
-    {OID_UUID, 2951, "uuid"},        {OID_JSONB, 3807, "jsonb"},
+    {OID_BOOL, 1000, "boolean"},
+    {OID_INT8, 1016, "bigint"},
+    {OID_INT4, 1007, "integer"},
+    {OID_TEXT, 1009, "text"},
+    {OID_FLOAT8, 1022, "double precision"},
+    {OID_TIMESTAMPTZ, 1185, "timestamptz"},
+    {OID_UUID, 2951, "uuid"},
+    {OID_JSONB, 3807, "jsonb"},
 };
 
 const char *db_oid_word(Oid oid)
 {
-    static const char *const arrays[] = {"boolean[]", "bigint[]",      "integer[]", "text[]", "double precision[]",
-                                         "timestamptz[]", "uuid[]", "jsonb[]"};
+    static const char *const arrays[] = {
+        "boolean[]",          "bigint[]",      "integer[]", "text[]",
+        "double precision[]", "timestamptz[]", "uuid[]",    "jsonb[]"};
     for (size_t i = 0; i < COUNT_OF(types); i++) {
         if (types[i].oid == oid)
             return types[i].word;
@@ -82,8 +94,8 @@ Oid db_kind_array_oid(enum db_kind kind)
     return array_of(db_kind_oid(kind));
 }
 
-/* Every value is its length (4 bytes, -1: NULL) and its bytes, as inside of an array; a scalar parameter uses the
- * same without the length. */
+/* Every value is its length (4 bytes, -1: NULL) and its bytes, as inside of an array; a scalar
+ * parameter uses the same without the length. */
 static void put32(struct text *t, int32_t v)
 {
     uint32_t wire = htobe32((uint32_t)v);
@@ -309,7 +321,8 @@ static void put_group(struct text *t, const struct db_param *param, const struct
     close_value(t, start);
 }
 
-void db_encode(struct db_encoded *e, const struct db_call *call, const void *scalars, const struct db_group *groups)
+void db_encode(struct db_encoded *e, const struct db_call *call, const void *scalars,
+               const struct db_group *groups)
 {
     struct text *t = &e->bytes;
     text_reset(t);

@@ -46,31 +46,31 @@ enum outcome db_fail(struct db *db, enum outcome o, const char *format, ...)
     return o;
 }
 
-/* By class of SQLSTATE; the exceptions first. An error answer means that the transaction was rolled back, except
- * where the server itself went away. */
+/* By class of SQLSTATE; the exceptions first. An error answer means that the transaction was rolled
+ * back, except where the server itself went away. */
 enum outcome db_classify(const char *sqlstate, bool is_read)
 {
     static const struct {
         const char *prefix;
         enum outcome outcome;
     } rows[] = {
-        {"40003", OUTCOME_DB_UNKNOWN},  /* statement_completion_unknown */
-        {"40", OUTCOME_DB_RETRY},       /* serialization_failure, deadlock_detected */
-        {"55P03", OUTCOME_DB_RETRY},    /* lock_not_available */
-        {"57014", OUTCOME_DB_RETRY},    /* query_canceled: statement_timeout */
-        {"0A000", OUTCOME_DB_RETRY},    /* a plan of before a migration; the connection is closed, see db_call */
+        {"40003", OUTCOME_DB_UNKNOWN}, /* statement_completion_unknown */
+        {"40", OUTCOME_DB_RETRY},      /* serialization_failure, deadlock_detected */
+        {"55P03", OUTCOME_DB_RETRY},   /* lock_not_available */
+        {"57014", OUTCOME_DB_RETRY},   /* query_canceled: statement_timeout */
+        {"0A000", OUTCOME_DB_RETRY}, /* a plan made before a migration; see fail_call */
         {"25006", OUTCOME_NOT_PRIMARY}, /* read_only_sql_transaction */
         {"53", OUTCOME_DB_RETRY},       /* disk full, out of memory, too many connections */
         {"58", OUTCOME_DB_RETRY},       /* I/O */
         {"08", OUTCOME_DB_UNKNOWN},     /* connection_exception */
-        {"57P", OUTCOME_DB_UNKNOWN},    /* admin_shutdown, crash_shutdown: it may have got as far as waiting */
-        {"22023", OUTCOME_DB_BUG},      /* how interface functions refuse to be misused */
-        {"22", OUTCOME_ITEM_ERROR},     /* data */
-        {"23", OUTCOME_ITEM_ERROR},     /* constraints */
-        {"54", OUTCOME_ITEM_ERROR},     /* limits: size, nesting */
-        {"P0001", OUTCOME_ITEM_ERROR},  /* raise_exception */
-        {"42501", OUTCOME_DB_REFUSED},  /* insufficient_privilege */
-        {"28", OUTCOME_DB_REFUSED},     /* authorization */
+        {"57P", OUTCOME_DB_UNKNOWN}, /* shutdown: it may have got as far as waiting */
+        {"22023", OUTCOME_DB_BUG},     /* how interface functions refuse to be misused */
+        {"22", OUTCOME_ITEM_ERROR},    /* data */
+        {"23", OUTCOME_ITEM_ERROR},    /* constraints */
+        {"54", OUTCOME_ITEM_ERROR},    /* limits: size, nesting */
+        {"P0001", OUTCOME_ITEM_ERROR}, /* raise_exception */
+        {"42501", OUTCOME_DB_REFUSED}, /* insufficient_privilege */
+        {"28", OUTCOME_DB_REFUSED},    /* authorization */
     };
     enum outcome o = OUTCOME_DB_BUG;
     for (size_t i = 0; i < COUNT_OF(rows); i++)
@@ -85,10 +85,13 @@ enum outcome db_fail_result(struct db *db, const PGresult *result, bool is_read)
 {
     const char *code = PQresultErrorField(result, PG_DIAG_SQLSTATE);
     if (code == NULL || *code == '\0') /* libpq's own words: the connection broke */
-        return db_fail(db, is_read ? OUTCOME_DB_DOWN : OUTCOME_DB_UNKNOWN, "%s", PQresultErrorMessage(result));
+        return db_fail(db, is_read ? OUTCOME_DB_DOWN : OUTCOME_DB_UNKNOWN, "%s",
+                       PQresultErrorMessage(result));
     snprintf(db->error.sqlstate, sizeof(db->error.sqlstate), "%s", code);
-    db->error.message = keep(&db->error_texts[0], PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY));
-    db->error.detail = keep(&db->error_texts[1], PQresultErrorField(result, PG_DIAG_MESSAGE_DETAIL));
+    db->error.message =
+        keep(&db->error_texts[0], PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY));
+    db->error.detail =
+        keep(&db->error_texts[1], PQresultErrorField(result, PG_DIAG_MESSAGE_DETAIL));
     db->error.context = keep(&db->error_texts[2], PQresultErrorField(result, PG_DIAG_CONTEXT));
     return db_classify(code, is_read);
 }
@@ -100,9 +103,11 @@ static enum outcome lose(struct db *db, bool is_read, const char *why)
     return o;
 }
 
-static const char wait_sql[] = "select 1 from pg_stat_activity where pid = $1::int and wait_event = 'SyncRep'";
+static const char wait_sql[] =
+    "select 1 from pg_stat_activity where pid = $1::int and wait_event = 'SyncRep'";
 
-/* Looks, from a connection of its own, whether the backend of db waits for a synchronous standby. */
+/* Looks, from a connection of its own, whether the backend of db waits for a synchronous standby.
+ * */
 static bool waits_for_standby(struct db *db)
 {
     struct db_options options = db->options;
@@ -119,8 +124,8 @@ static bool waits_for_standby(struct db *db)
         const char *const values[] = {pid};
         PGresult *result CLEANUP(db_result_clear) = NULL;
         if (PQsendQueryParams(probe->conn, wait_sql, 1, NULL, values, NULL, NULL, 0) &&
-            db_only_result(probe, clock_deadline_us(options.connect_timeout_ms * CLOCK_MS), true, &result) ==
-                OUTCOME_OK)
+            db_only_result(probe, clock_deadline_us(options.connect_timeout_ms * CLOCK_MS), true,
+                           &result) == OUTCOME_OK)
             waits = PQresultStatus(result) == PGRES_TUPLES_OK && PQntuples(result) == 1;
     }
     db_free(probe);
@@ -130,21 +135,25 @@ static bool waits_for_standby(struct db *db)
 /* Until the socket is ready or the deadline. OK: it is ready (or poll was interrupted). */
 static enum outcome wait_ready(struct db *db, int64_t *deadline_us, bool is_read, bool to_write)
 {
-    struct pollfd p = {.fd = PQsocket(db->conn), .events = (short)(POLLIN | (to_write ? POLLOUT : 0))};
+    struct pollfd p = {.fd = PQsocket(db->conn),
+                       .events = (short)(POLLIN | (to_write ? POLLOUT : 0))};
     bool counted = false;
     enum outcome o = OUTCOME_OK;
     for (;;) {
         int ready = poll(&p, 1, *deadline_us == DB_NO_DEADLINE ? -1 : clock_poll_ms(*deadline_us));
         if (ready > 0 || (ready < 0 && errno == EINTR))
             break;
-        if (ready == 0 && db->options.wait_for_standby && !db->options.pooler && waits_for_standby(db)) {
+        if (ready == 0 && db->options.wait_for_standby && !db->options.pooler &&
+            waits_for_standby(db)) {
             if (!counted)
-                metric_set(METRIC_DB_WAITS_FOR_STANDBY, NO_LABELS, atomic_fetch_add(&standby_waits, 1) + 1);
+                metric_set(METRIC_DB_WAITS_FOR_STANDBY, NO_LABELS,
+                           atomic_fetch_add(&standby_waits, 1) + 1);
             counted = true;
             *deadline_us = clock_deadline_us(db->options.call_timeout_ms * CLOCK_MS);
             continue;
         }
-        o = lose(db, is_read, ready == 0 ? "no answer in time; the connection is closed" : "poll failed");
+        o = lose(db, is_read,
+                 ready == 0 ? "no answer in time; the connection is closed" : "poll failed");
         break;
     }
     if (counted)

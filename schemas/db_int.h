@@ -9,7 +9,8 @@
 
 enum { DB_MAX_PARAMS = 64 };
 
-/* A call on this connection: its SQL text, made once, and whether the server knows it and it was compared. */
+/* A call on this connection: its SQL text, made once, and whether the server knows it and it was
+ * compared. */
 struct db_statement {
     const struct db_call *call;
     char *sql;
@@ -54,11 +55,13 @@ enum outcome db_fail(struct db *db, enum outcome o, const char *format, ...) PRI
 enum outcome db_fail_result(struct db *db, const PGresult *result, bool is_read);
 enum outcome db_classify(const char *sqlstate, bool is_read);
 
-/* A connection to db's server within db's connect time-out; NULL with the error remembered and *ret_outcome. */
+/* A connection to db's server within db's connect time-out; NULL with the error remembered and
+ * *ret_outcome. */
 PGconn *db_dial(struct db *db, enum outcome *ret_outcome);
 
-/* After a PQsend…: flushes, waits, and takes the next result (NULL: the command is complete). OK or db_unknown with
- * the connection closed. deadline_us is moved while the statement waits for a standby. */
+/* After a PQsend…: flushes, waits, and takes the next result (NULL: the command is complete). OK or
+ * db_unknown with the connection closed. deadline_us is moved while the statement waits for a
+ * standby. */
 enum outcome db_next_result(struct db *db, int64_t *deadline_us, bool is_read, PGresult **ret);
 /* The same for a whole simple or extended query: its only result, whatever it says. */
 enum outcome db_only_result(struct db *db, int64_t deadline_us, bool is_read, PGresult **ret);
@@ -69,8 +72,9 @@ void db_result_clear(PGresult **result); /* for CLEANUP */
 enum outcome db_prepare(struct db *db, struct db_statement *s);
 struct db_statement *db_statement_of(struct db *db, const struct db_call *call);
 
-void db_encode(struct db_encoded *e, const struct db_call *call, const void *scalars, const struct db_group *groups);
-enum outcome db_decode(struct db *db, const struct db_call *call, PGresult *result, struct arena *arena,
-                       void *ret_rows, size_t *ret_n);
+void db_encode(struct db_encoded *e, const struct db_call *call, const void *scalars,
+               const struct db_group *groups);
+enum outcome db_decode(struct db *db, const struct db_call *call, PGresult *result,
+                       struct arena *arena, void *ret_rows, size_t *ret_n);
 
 #endif

@@ -1,4 +1,5 @@
-/* schemas/sql inside of the program, in the order in which a migration runs it. Made by cmake/HoldfastSql.cmake. */
+/* schemas/sql inside of the program, in the order in which a migration runs it. Made by
+ * cmake/HoldfastSql.cmake. */
 #ifndef HOLDFAST_SCHEMAS_EMBEDDED_SQL_H
 #define HOLDFAST_SCHEMAS_EMBEDDED_SQL_H
 

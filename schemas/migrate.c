@@ -67,7 +67,8 @@ static enum outcome run_text(struct migration *m, const char *what, struct text 
     return run(m, what, text_span(sql).p, NULL);
 }
 
-/* One migration at a time in this database, whatever its schema; and none waits for ever behind a busy table. */
+/* One migration at a time in this database, whatever its schema; and none waits for ever behind a
+ * busy table. */
 static enum outcome begin(struct migration *m)
 {
     int64_t timeout = m->options->lock_timeout_ms ? m->options->lock_timeout_ms : LOCK_TIMEOUT_MS;
@@ -86,7 +87,9 @@ static enum outcome look(struct migration *m)
 {
     struct text sql CLEANUP(text_free) = TEXT_EMPTY;
     PGresult *result CLEANUP(db_result_clear) = NULL;
-    text_addf(&sql, "SELECT to_regclass('%s.schema_version') IS NOT NULL, to_regclass('%s.control') IS NOT NULL",
+    text_addf(&sql,
+              "SELECT to_regclass('%s.schema_version') IS NOT NULL, to_regclass('%s.control') IS "
+              "NOT NULL",
               m->options->schema, m->options->schema);
     enum outcome o = run(m, "looking for an installation", sql.p, &result);
     if (o != OUTCOME_OK)
@@ -95,7 +98,8 @@ static enum outcome look(struct migration *m)
     m->has_tables = PQgetvalue(result, 0, 1)[0] == 't';
     if (m->has_versions || !m->has_tables)
         return OUTCOME_OK;
-    text_addf(m->report, "schema %s has tables but no schema_version: it was not made by this program\n",
+    text_addf(m->report,
+              "schema %s has tables but no schema_version: it was not made by this program\n",
               m->options->schema);
     return OUTCOME_NOT_ALLOWED;
 }
@@ -108,26 +112,32 @@ static const struct embedded_sql *file_of(int version)
     return NULL;
 }
 
-/* Refuses a newer schema and a table file that was edited after it ran. done[version] is set for what ran. */
+/* Refuses a newer schema and a table file that was edited after it ran. done[version] is set for
+ * what ran. */
 static enum outcome compare_versions(struct migration *m, bool *done)
 {
     if (!m->has_versions)
         return OUTCOME_OK;
     struct text sql CLEANUP(text_free) = TEXT_EMPTY;
     PGresult *result CLEANUP(db_result_clear) = NULL;
-    text_addf(&sql, "SELECT version, name, digest FROM %s.schema_version ORDER BY version", m->options->schema);
+    text_addf(&sql, "SELECT version, name, digest FROM %s.schema_version ORDER BY version",
+              m->options->schema);
     enum outcome o = run(m, "reading the versions", sql.p, &result);
     for (int i = 0; o == OUTCOME_OK && i < PQntuples(result); i++) {
         int version = (int)strtol(PQgetvalue(result, i, 0), NULL, 10);
         const struct embedded_sql *file = file_of(version);
         if (file == NULL) {
-            text_addf(m->report, "schema %s has %s, which this program (up to version %d) does not know: it is older\n",
+            text_addf(m->report,
+                      "schema %s has %s, which this program (up to version %d) does not know: it "
+                      "is older\n",
                       m->options->schema, PQgetvalue(result, i, 1), migrate_version());
             return OUTCOME_NOT_ALLOWED;
         }
         if (strcmp(file->digest, PQgetvalue(result, i, 2)) != 0) {
-            text_addf(m->report, "%s ran here with another content; table files are never edited, add a new one\n",
-                      file->path);
+            text_addf(
+                m->report,
+                "%s ran here with another content; table files are never edited, add a new one\n",
+                file->path);
             return OUTCOME_NOT_ALLOWED;
         }
         done[version] = true;
@@ -148,8 +158,10 @@ static enum outcome check_shards(struct migration *m)
     int shards = (int)strtol(PQgetvalue(result, 0, 0), NULL, 10);
     if (shards == m->options->shards)
         return OUTCOME_OK;
-    text_addf(m->report, "the relay has %d shards for ever, it cannot have %d: the order of events rests on it\n", shards,
-              m->options->shards);
+    text_addf(
+        m->report,
+        "the relay has %d shards for ever, it cannot have %d: the order of events rests on it\n",
+        shards, m->options->shards);
     return OUTCOME_NOT_ALLOWED;
 }
 
@@ -186,8 +198,8 @@ static enum outcome finish(struct migration *m)
 {
     struct text sql CLEANUP(text_free) = TEXT_EMPTY;
     migrate_add_control(&sql, m->options);
-    text_addf(&sql, "UPDATE %s.control SET schema_version = %d WHERE schema_version < %d;", m->options->schema,
-              migrate_version(), migrate_version());
+    text_addf(&sql, "UPDATE %s.control SET schema_version = %d WHERE schema_version < %d;",
+              m->options->schema, migrate_version(), migrate_version());
     enum outcome o = run_text(m, "the control row", &sql);
     return o == OUTCOME_OK ? run(m, "commit", "COMMIT", NULL) : o;
 }
@@ -210,11 +222,13 @@ enum outcome migrate_run(const struct migrate_options *options, struct text *ret
     if (o == OUTCOME_OK)
         o = finish(&m);
     if (o == OUTCOME_OK)
-        text_addf(ret_report, "schema %s is at version %d, interface %s_v%d\n", options->schema, migrate_version(),
-                  options->schema, MIGRATE_INTERFACE);
+        text_addf(ret_report, "schema %s is at version %d, interface %s_v%d\n", options->schema,
+                  migrate_version(), options->schema, MIGRATE_INTERFACE);
     else
         text_addf(ret_report, "nothing was changed%s\n",
-                  outcome_class(o) == CLASS_UNKNOWN ? ", or all of it: the answer was lost; run it again" : "");
+                  outcome_class(o) == CLASS_UNKNOWN
+                      ? ", or all of it: the answer was lost; run it again"
+                      : "");
     return o; /* closing the connection rolls back what was not committed */
 }
 
@@ -223,14 +237,16 @@ static enum outcome compare_comment(struct migration *m, const char *comment)
 {
     static const char head[] = "holdfast tables ";
     if (strncmp(comment, head, sizeof(head) - 1) != 0) {
-        text_addf(m->report, "schema %s_v%d is not one of holdfast's\n", m->options->schema, MIGRATE_INTERFACE);
+        text_addf(m->report, "schema %s_v%d is not one of holdfast's\n", m->options->schema,
+                  MIGRATE_INTERFACE);
         return OUTCOME_MISSING;
     }
     char *end;
     long version = strtol(comment + sizeof(head) - 1, &end, 10);
     bool same = strncmp(end, " sql ", 5) == 0 && strcmp(end + 5, migrate_digest()) == 0;
     if (version < migrate_version()) {
-        text_addf(m->report, "schema %s is at version %ld, this program needs %d: run holdfast migrate\n",
+        text_addf(m->report,
+                  "schema %s is at version %ld, this program needs %d: run holdfast migrate\n",
                   m->options->schema, version, migrate_version());
         return OUTCOME_STALE;
     }
@@ -250,14 +266,16 @@ enum outcome migrate_check(const struct migrate_options *options, struct text *r
         return o;
     struct text sql CLEANUP(text_free) = TEXT_EMPTY;
     PGresult *result CLEANUP(db_result_clear) = NULL;
-    text_addf(&sql, "SELECT obj_description(n.oid, 'pg_namespace') FROM pg_namespace n WHERE n.nspname = '%s_v%d'",
+    text_addf(&sql,
+              "SELECT obj_description(n.oid, 'pg_namespace') FROM pg_namespace n WHERE n.nspname = "
+              "'%s_v%d'",
               options->schema, MIGRATE_INTERFACE);
     o = run(&m, "looking for an installation", sql.p, &result);
     if (o != OUTCOME_OK)
         return o;
     if (PQntuples(result) == 0) {
-        text_addf(ret_report, "there is no schema %s_v%d here: run holdfast migrate\n", options->schema,
-                  MIGRATE_INTERFACE);
+        text_addf(ret_report, "there is no schema %s_v%d here: run holdfast migrate\n",
+                  options->schema, MIGRATE_INTERFACE);
         return OUTCOME_MISSING;
     }
     return compare_comment(&m, PQgetvalue(result, 0, 0));

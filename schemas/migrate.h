@@ -15,7 +15,8 @@
 #include "base/outcome.h"
 #include "base/text.h"
 
-#define MIGRATE_INTERFACE 1 /* the interface version that this program speaks: schema <schema>_v1  \
+#define MIGRATE_INTERFACE                                                                          \
+    1 /* the interface version that this program speaks: schema <schema>_v1  \
                              */
 
 struct migrate_options {
@@ -40,9 +41,9 @@ MUST_CHECK enum outcome migrate_run(const struct migrate_options *options, struc
 MUST_CHECK enum outcome migrate_print(const struct migrate_options *options,
                                       struct text *ret_script);
 
-/* What is installed, for a pod's start and doctor; any login may ask. OK (the report says so when the
- * functions are of another build: db_check_calls tells whether they fit), missing (no schema here),
- * stale (older than this program needs). */
+/* What is installed, for a pod's start and doctor; any login may ask. OK (the report says so when
+ * the functions are of another build: db_check_calls tells whether they fit), missing (no schema
+ * here), stale (older than this program needs). */
 MUST_CHECK enum outcome migrate_check(const struct migrate_options *options,
                                       struct text *ret_report);
 

@@ -12,7 +12,8 @@ bool migrate_names_are_plain(const struct migrate_options *o, struct text *repor
 /* Appends sql with the placeholders filled in. */
 void migrate_expand(struct text *t, struct span sql, const struct migrate_options *o);
 void migrate_add_versions(struct text *t, const struct migrate_options *o);
-void migrate_add_version_row(struct text *t, const struct embedded_sql *file, const struct migrate_options *o);
+void migrate_add_version_row(struct text *t, const struct embedded_sql *file,
+                             const struct migrate_options *o);
 void migrate_add_control(struct text *t, const struct migrate_options *o);
 
 #endif

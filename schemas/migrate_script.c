@@ -55,7 +55,8 @@ bool migrate_names_are_plain(const struct migrate_options *o, struct text *repor
         plain = false;
     }
     if (!is_plain(o->role_prefix)) {
-        text_addf(report, "postgres.role_prefix \"%s\" is no plain lower-case name\n", o->role_prefix);
+        text_addf(report, "postgres.role_prefix \"%s\" is no plain lower-case name\n",
+                  o->role_prefix);
         plain = false;
     }
     if (strcmp(o->mode, "async") != 0 && strcmp(o->mode, "strict") != 0) {
@@ -75,7 +76,9 @@ void migrate_expand(struct text *t, struct span sql, const struct migrate_option
     const struct {
         struct span mark;
         const char *value;
-    } places[] = {{SPAN_LIT("@schema@"), o->schema}, {SPAN_LIT("@iface@"), iface}, {SPAN_LIT("@role@"), o->role_prefix}};
+    } places[] = {{SPAN_LIT("@schema@"), o->schema},
+                  {SPAN_LIT("@iface@"), iface},
+                  {SPAN_LIT("@role@"), o->role_prefix}};
     size_t plain = 0;
     for (size_t i = 0; i < sql.n; i++) {
         struct span rest = {sql.p + i, sql.n - i};
@@ -92,45 +95,49 @@ void migrate_expand(struct text *t, struct span sql, const struct migrate_option
 }
 
 /* The same text as schemas/sql/install.py prints; a test compares. */
-static const char versions_sql[] =
-    "-- Which table files ran here, and with what content.\n"
-    "CREATE TABLE IF NOT EXISTS @schema@.schema_version (\n"
-    "    version    integer     PRIMARY KEY,\n"
-    "    name       text        NOT NULL,\n"
-    "    digest     text        NOT NULL,\n"
-    "    applied_at timestamptz NOT NULL DEFAULT clock_timestamp()\n"
-    ");\n";
+static const char versions_sql[] = "-- Which table files ran here, and with what content.\n"
+                                   "CREATE TABLE IF NOT EXISTS @schema@.schema_version (\n"
+                                   "    version    integer     PRIMARY KEY,\n"
+                                   "    name       text        NOT NULL,\n"
+                                   "    digest     text        NOT NULL,\n"
+                                   "    applied_at timestamptz NOT NULL DEFAULT clock_timestamp()\n"
+                                   ");\n";
 
 void migrate_add_versions(struct text *t, const struct migrate_options *o)
 {
     migrate_expand(t, span_of(versions_sql), o);
 }
 
-void migrate_add_version_row(struct text *t, const struct embedded_sql *file, const struct migrate_options *o)
+void migrate_add_version_row(struct text *t, const struct embedded_sql *file,
+                             const struct migrate_options *o)
 {
-    text_addf(t, "INSERT INTO %s.schema_version (version, name, digest) VALUES (%d, '%s', '%s');\n", o->schema,
-              migrate_file_version(file), file->path, file->digest);
+    text_addf(t, "INSERT INTO %s.schema_version (version, name, digest) VALUES (%d, '%s', '%s');\n",
+              o->schema, migrate_file_version(file), file->path, file->digest);
 }
 
 void migrate_add_control(struct text *t, const struct migrate_options *o)
 {
     char *iface CLEANUP(memory_drop) = migrate_iface(o->schema);
-    text_addf(t,
-              "-- The control row: made once, by the first migration.\n"
-              "INSERT INTO %s.control (system_identifier, timeline, schema_version, shards, failover_mode)\n"
-              "SELECT s.system_identifier, %s.server_timeline(), %d, %d, '%s' FROM pg_control_system() s\n"
-              "ON CONFLICT DO NOTHING;\n"
-              "INSERT INTO %s.relay_positions (shard)\n"
-              "SELECT g FROM %s.control c, generate_series(0, c.shards - 1) g ON CONFLICT DO NOTHING;\n",
-              o->schema, o->schema, migrate_version(), o->shards ? o->shards : MIGRATE_SHARDS, o->mode, o->schema,
-              o->schema);
+    text_addf(
+        t,
+        "-- The control row: made once, by the first migration.\n"
+        "INSERT INTO %s.control (system_identifier, timeline, schema_version, shards, "
+        "failover_mode)\n"
+        "SELECT s.system_identifier, %s.server_timeline(), %d, %d, '%s' FROM pg_control_system() "
+        "s\n"
+        "ON CONFLICT DO NOTHING;\n"
+        "INSERT INTO %s.relay_positions (shard)\n"
+        "SELECT g FROM %s.control c, generate_series(0, c.shards - 1) g ON CONFLICT DO NOTHING;\n",
+        o->schema, o->schema, migrate_version(), o->shards ? o->shards : MIGRATE_SHARDS, o->mode,
+        o->schema, o->schema);
     text_addf(t,
               "-- What is installed, for everybody to read.\n"
               "COMMENT ON SCHEMA %s IS 'holdfast tables %d sql %s';\n",
               iface, migrate_version(), embedded_sql_digest);
 }
 
-static void add_file(struct text *t, const struct embedded_sql *file, const struct migrate_options *o)
+static void add_file(struct text *t, const struct embedded_sql *file,
+                     const struct migrate_options *o)
 {
     size_t n = file->size;
     while (n > 0 && file->text[n - 1] == '\n')

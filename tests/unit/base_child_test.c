@@ -79,7 +79,8 @@ static void ending_takes_the_whole_group(void **state)
     assert_int_equal(c.pid, 0);
     int64_t deadline = clock_deadline_us(limit_us);
     bool gone = false;
-    while (!gone && clock_poll_ms(deadline) > 0) { /* init reaps it; a zombie still answers kill(0) */
+    while (!gone &&
+           clock_poll_ms(deadline) > 0) { /* init reaps it; a zombie still answers kill(0) */
         char path[64], text[256] = "";
         snprintf(path, sizeof(path), "/proc/%d/stat", (int)grandchild);
         int fd = open(path, O_RDONLY);
@@ -96,7 +97,8 @@ static void children_do_not_inherit_our_files(void **state)
     int leak = open("/dev/null", O_RDONLY); /* not CLOEXEC, as a careless library would */
     assert_true(leak > 2);
     char command[64], line[32];
-    snprintf(command, sizeof(command), "test -e /proc/self/fd/%d && echo open || echo closed", leak);
+    snprintf(command, sizeof(command), "test -e /proc/self/fd/%d && echo open || echo closed",
+             leak);
     struct child c = CHILD_NONE;
     assert_true(child_spawn_shell(command, &c));
     read_line(c.out, line, sizeof(line));

@@ -109,7 +109,8 @@ static void json_escapes_what_could_break_a_line(void **state)
     assert_json(SPAN_LIT("plain"), "plain");
     assert_json(SPAN_LIT("a\"b\\c\n\t\r\x01\x7f"), "a\\\"b\\\\c\\n\\t\\r\\u0001\\u007f");
     assert_json(SPAN_LIT("zero\0inside"), "zero\\u0000inside");
-    assert_json(SPAN_LIT("\xc3\xa4 \xe2\x82\xac \xf0\x9f\x98\x80"), "\xc3\xa4 \xe2\x82\xac \xf0\x9f\x98\x80");
+    assert_json(SPAN_LIT("\xc3\xa4 \xe2\x82\xac \xf0\x9f\x98\x80"),
+                "\xc3\xa4 \xe2\x82\xac \xf0\x9f\x98\x80");
     assert_json(SPAN_LIT("\xff|\xc0\xaf|\xed\xa0\x80|\xf4\x90\x80\x80"),
                 "\xef\xbf\xbd|\xef\xbf\xbd\xef\xbf\xbd|\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd|"
                 "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd");
@@ -134,8 +135,11 @@ static void uuids_are_ordered_and_read_back(void **state)
     struct uuid u;
     assert_false(uuid_eq(uuid_v4(), uuid_v4()));
     assert_true(uuid_parse(SPAN_LIT("01890A5D-AC96-774B-BCCE-B302099A8057"), &u));
-    const char *const wrong[] = {"", "01890a5dac96774bbcceb302099a8057", "01890a5d-ac96-774b-bcce-b302099a805",
-                                 "01890a5d-ac96-774b-bcce-b302099a80577", "01890a5d+ac96-774b-bcce-b302099a8057",
+    const char *const wrong[] = {"",
+                                 "01890a5dac96774bbcceb302099a8057",
+                                 "01890a5d-ac96-774b-bcce-b302099a805",
+                                 "01890a5d-ac96-774b-bcce-b302099a80577",
+                                 "01890a5d+ac96-774b-bcce-b302099a8057",
                                  "0189ga5d-ac96-774b-bcce-b302099a8057"};
     for (size_t i = 0; i < COUNT_OF(wrong); i++)
         assert_false(uuid_parse(span_of(wrong[i]), &u));

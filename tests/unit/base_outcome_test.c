@@ -61,7 +61,8 @@ static void metrics_are_open_metrics(void **state)
         "\nlease_acquire_total{outcome=\"busy\"} 1\n",
         "\nholdfast_kafka_lag{topic=\"a\\\"b\\\\c\\nd\",partition=\"0\"} 1.5\n",
         "\nholdfast_db_connected 1\n",
-        "# TYPE lease_row_lock_wait_seconds histogram\n# UNIT lease_row_lock_wait_seconds seconds\n",
+        "# TYPE lease_row_lock_wait_seconds histogram\n# UNIT lease_row_lock_wait_seconds "
+        "seconds\n",
         "\nlease_row_lock_wait_seconds_bucket{le=\"0.0005\"} 1\n",
         "\nlease_row_lock_wait_seconds_bucket{le=\"0.5\"} 2\n",
         "\nlease_row_lock_wait_seconds_bucket{le=\"+Inf\"} 3\n",
@@ -151,9 +152,10 @@ static void a_record_cannot_forge_a_log_line(void **state)
     log_set_pod("pod-1");
     log_set_level(LOG_INFO);
     log_event(LOG_DEBUG, "hidden");
-    log_event(LOG_INFO, "lease.lost", LOG_TEXT("reason", "a\"}\n{\"level\":\"error"), LOG_INT("epoch", -3),
-              LOG_BOOL("takeover", true), LOG_UUID("run_id", UUID_NIL), LOG_REAL("seconds", 0.25),
-              LOG_SPAN("absent", SPAN_NULL), LOG_OUTCOME(OUTCOME_LEASE_LOST));
+    log_event(LOG_INFO, "lease.lost", LOG_TEXT("reason", "a\"}\n{\"level\":\"error"),
+              LOG_INT("epoch", -3), LOG_BOOL("takeover", true), LOG_UUID("run_id", UUID_NIL),
+              LOG_REAL("seconds", 0.25), LOG_SPAN("absent", SPAN_NULL),
+              LOG_OUTCOME(OUTCOME_LEASE_LOST));
     log_event(LOG_ERROR, "bare");
     assert_true(log_open(NULL));
     log_set_pod(NULL);
@@ -163,10 +165,11 @@ static void a_record_cannot_forge_a_log_line(void **state)
     for (const char *p = text; *p; p++)
         lines += *p == '\n';
     assert_int_equal(lines, 2);
-    assert_non_null(strstr(text, "\"level\":\"info\",\"event\":\"lease.lost\",\"pod\":\"pod-1\","
-                                 "\"reason\":\"a\\\"}\\n{\\\"level\\\":\\\"error\",\"epoch\":-3,\"takeover\":true,"
-                                 "\"run_id\":\"00000000-0000-0000-0000-000000000000\",\"seconds\":0.25,"
-                                 "\"outcome\":\"lease_lost\"}\n"));
+    assert_non_null(strstr(
+        text, "\"level\":\"info\",\"event\":\"lease.lost\",\"pod\":\"pod-1\","
+              "\"reason\":\"a\\\"}\\n{\\\"level\\\":\\\"error\",\"epoch\":-3,\"takeover\":true,"
+              "\"run_id\":\"00000000-0000-0000-0000-000000000000\",\"seconds\":0.25,"
+              "\"outcome\":\"lease_lost\"}\n"));
     assert_non_null(strstr(text, "\"event\":\"bare\",\"pod\":\"pod-1\"}\n"));
 }
 
@@ -206,7 +209,8 @@ static void a_machine_refuses_what_is_not_in_its_table(void **state)
     assert_false(sm_allows(&machine, at, ENTER));
     struct text t CLEANUP(text_free) = TEXT_EMPTY;
     sm_print(&machine, &t);
-    assert_string_equal(t.p, "stateDiagram-v2\n    closed --> open: enter\n    open --> closed: leave\n");
+    assert_string_equal(
+        t.p, "stateDiagram-v2\n    closed --> open: enter\n    open --> closed: leave\n");
 }
 
 int main(void)

@@ -1,4 +1,5 @@
-/* queue, lock, clock: nothing is lost or doubled between threads, and waits end when they should. */
+/* queue, lock, clock: nothing is lost or doubled between threads, and waits end when they should.
+ * */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

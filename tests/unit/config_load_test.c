@@ -25,8 +25,10 @@ static char *file_with(const char *text)
     return memory_copy_text(path);
 }
 
-/* Loads a file's text, environment and one --set; the caller frees both. Errors come back with the path replaced. */
-static struct config *load(const char *file_text, const char *const *environment, const char *set, struct text *errors)
+/* Loads a file's text, environment and one --set; the caller frees both. Errors come back with the
+ * path replaced. */
+static struct config *load(const char *file_text, const char *const *environment, const char *set,
+                           struct text *errors)
 {
     char *path CLEANUP(memory_drop) = file_text ? file_with(file_text) : NULL;
     struct config_source source = {path, &set, set ? 1 : 0, environment};
@@ -45,7 +47,8 @@ static struct config *load(const char *file_text, const char *const *environment
     return cfg;
 }
 
-static struct config *must_load(const char *file_text, const char *const *environment, const char *set)
+static struct config *must_load(const char *file_text, const char *const *environment,
+                                const char *set)
 {
     struct text errors CLEANUP(text_free) = TEXT_EMPTY;
     struct config *cfg = load(file_text, environment, set, &errors);
@@ -54,7 +57,8 @@ static struct config *must_load(const char *file_text, const char *const *enviro
     return cfg;
 }
 
-static void refused_env(const char *file_text, const char *const *environment, const char *set, const char *want)
+static void refused_env(const char *file_text, const char *const *environment, const char *set,
+                        const char *want)
 {
     struct text errors CLEANUP(text_free) = TEXT_EMPTY;
     struct config *cfg CLEANUP(config_drop) = load(file_text, environment, set, &errors);
@@ -104,8 +108,9 @@ static void the_stronger_source_wins(void **state)
 static void long_values_go_on_in_the_next_line(void **state)
 {
     (void)state;
-    struct config *cfg CLEANUP(config_drop) =
-        must_load("[postgres]\ndsn = host=a ; the first\n  port=5432\n\tdbname=x\n# comment\nschema = s\n", NOTHING, NULL);
+    struct config *cfg CLEANUP(config_drop) = must_load(
+        "[postgres]\ndsn = host=a ; the first\n  port=5432\n\tdbname=x\n# comment\nschema = s\n",
+        NOTHING, NULL);
     assert_string_equal(cfg->postgres.dsn, "host=a port=5432 dbname=x");
     assert_string_equal(cfg->postgres.schema, "s");
     char line[400];
@@ -116,22 +121,27 @@ static void long_values_go_on_in_the_next_line(void **state)
 static void a_typo_names_the_nearest_option(void **state)
 {
     (void)state;
-    refused("[lease]\ntl_ms = 5\n", "FILE:2: there is no option lease.tl_ms; did you mean lease.ttl_ms?\n");
-    refused("[leese]\nttl_ms = 5\n", "FILE:2: there is no option leese.ttl_ms; did you mean lease.ttl_ms?\n");
-    refused("[tool.pay]\nulr = http://x\n", "FILE:2: there is no option tool.pay.ulr; did you mean tool.pay.url?\n");
+    refused("[lease]\ntl_ms = 5\n",
+            "FILE:2: there is no option lease.tl_ms; did you mean lease.ttl_ms?\n");
+    refused("[leese]\nttl_ms = 5\n",
+            "FILE:2: there is no option leese.ttl_ms; did you mean lease.ttl_ms?\n");
+    refused("[tool.pay]\nulr = http://x\n",
+            "FILE:2: there is no option tool.pay.ulr; did you mean tool.pay.url?\n");
     refused("[zebra]\nstripes = 5\n", "FILE:2: there is no option zebra.stripes\n");
     refused_env(NULL, (const char *const[]){"HOLDFAST_LEASE_TLL_MS=5", NULL}, NULL,
                 "HOLDFAST_LEASE_TLL_MS: no such option; did you mean HOLDFAST_LEASE_TTL_MS?\n");
     refused_env(NULL, (const char *const[]){"HOLDFAST_POSTGRE_DSN=x", NULL}, NULL,
                 "HOLDFAST_POSTGRE_DSN: no such option; did you mean HOLDFAST_POSTGRES_DSN?\n");
-    refused_env(NULL, NOTHING, "lease.ttl=5", "--set lease.ttl: there is no option lease.ttl; did you mean lease.ttl_ms?\n");
+    refused_env(NULL, NOTHING, "lease.ttl=5",
+                "--set lease.ttl: there is no option lease.ttl; did you mean lease.ttl_ms?\n");
     refused_env(NULL, NOTHING, "lease", "--set: \"lease\" is not section.name=value\n");
 }
 
 static void other_programs_variables_are_left_alone(void **state)
 {
     (void)state;
-    const char *const environment[] = {"HOLDFAST_REDIS_SERVICE_HOST=10.0.0.1", "HOLDFAST_REDIS_PORT=tcp://10.0.0.1:6379",
+    const char *const environment[] = {"HOLDFAST_REDIS_SERVICE_HOST=10.0.0.1",
+                                       "HOLDFAST_REDIS_PORT=tcp://10.0.0.1:6379",
                                        "HOLDFAST_TEST_DSN=x", "HOLDFAST_STOP_DIR=/tmp", NULL};
     struct config *cfg CLEANUP(config_drop) = must_load(NULL, environment, NULL);
     assert_string_equal(cfg->redis.url, "");
@@ -140,17 +150,24 @@ static void other_programs_variables_are_left_alone(void **state)
 static void bad_values_say_what_is_good(void **state)
 {
     (void)state;
-    refused("[pool]\nworkers = many\n", "FILE:2: pool.workers: \"many\" is no whole number from 1 to 256\n");
-    refused("[lease]\nttl_ms = 5s\n", "FILE:2: lease.ttl_ms: \"5s\" is no whole number from 500 to 600000 ms\n");
-    refused("[sweep]\nttl_ms = 2001\n", "FILE:2: sweep.ttl_ms: \"2001\" is no whole number from 100 to 2000 ms\n");
-    refused("[relay]\nmode = maybe\n", "FILE:2: relay.mode: \"maybe\" is none of: exactly_once, at_least_once\n");
-    refused("[pool]\nenabled = perhaps\n", "FILE:2: pool.enabled: \"perhaps\" is neither true nor false\n");
-    refused("[pool]\nworkers = 1\nworkers = 2\n", "FILE:3: pool.workers is set a second time in this file\n");
+    refused("[pool]\nworkers = many\n",
+            "FILE:2: pool.workers: \"many\" is no whole number from 1 to 256\n");
+    refused("[lease]\nttl_ms = 5s\n",
+            "FILE:2: lease.ttl_ms: \"5s\" is no whole number from 500 to 600000 ms\n");
+    refused("[sweep]\nttl_ms = 2001\n",
+            "FILE:2: sweep.ttl_ms: \"2001\" is no whole number from 100 to 2000 ms\n");
+    refused("[relay]\nmode = maybe\n",
+            "FILE:2: relay.mode: \"maybe\" is none of: exactly_once, at_least_once\n");
+    refused("[pool]\nenabled = perhaps\n",
+            "FILE:2: pool.enabled: \"perhaps\" is neither true nor false\n");
+    refused("[pool]\nworkers = 1\nworkers = 2\n",
+            "FILE:3: pool.workers is set a second time in this file\n");
     refused("workers = 1\n", "FILE:1: \"workers\" stands before any [section]\n");
     refused("[pool]\nnonsense\n", "FILE:2: neither [section] nor name = value\n");
     struct text errors CLEANUP(text_free) = TEXT_EMPTY;
     struct config *cfg = NULL;
-    assert_false(config_load(&(struct config_source){"/nonexistent.conf", NULL, 0, NULL}, &cfg, &errors));
+    assert_false(
+        config_load(&(struct config_source){"/nonexistent.conf", NULL, 0, NULL}, &cfg, &errors));
     assert_string_equal(errors.p, "/nonexistent.conf: No such file or directory\n");
 }
 
@@ -158,41 +175,51 @@ static void options_must_fit_together(void **state)
 {
     (void)state;
     refused("[lease]\nttl_ms = 14000\n",
-            "lease: ttl_ms (14000) must be more than 2 x (heartbeat_ms + heartbeat_timeout_ms) = 14000, or one lost "
+            "lease: ttl_ms (14000) must be more than 2 x (heartbeat_ms + heartbeat_timeout_ms) = "
+            "14000, or one lost "
             "heartbeat loses the lease\n");
     struct config *cfg CLEANUP(config_drop) = must_load("[lease]\nttl_ms = 14001\n", NOTHING, NULL);
     assert_int_equal(cfg->lease.ttl_ms, 14001);
-    refused("[sweep]\ninterval_ms = 1500\n", "sweep: interval_ms (1500) must be at most half of ttl_ms (2000)\n");
-    refused("[admin]\nlisten = 0.0.0.0:80\n", "admin: listening on 0.0.0.0:80, beyond this machine, needs admin.token\n");
+    refused("[sweep]\ninterval_ms = 1500\n",
+            "sweep: interval_ms (1500) must be at most half of ttl_ms (2000)\n");
+    refused("[admin]\nlisten = 0.0.0.0:80\n",
+            "admin: listening on 0.0.0.0:80, beyond this machine, needs admin.token\n");
     refused("[admin]\nlisten = somewhere\n", "admin: listen \"somewhere\" is not host:port\n");
-    refused("[topics]\nprefix = a/b\n", "topics: prefix \"a/b\" is no part of a Kafka topic's name\n");
-    refused("[redis]\nurl = rediss://x\n", "redis: url: TLS to Redis is not supported in this version\n");
+    refused("[topics]\nprefix = a/b\n",
+            "topics: prefix \"a/b\" is no part of a Kafka topic's name\n");
+    refused("[redis]\nurl = rediss://x\n",
+            "redis: url: TLS to Redis is not supported in this version\n");
     refused("[tool.t]\nurl = http://x\ntimeout_ms = 30000\n",
-            "tool.t: timeout_ms (30000) must be less than dispatch.claim_ttl_ms (30000), or answers come after their "
+            "tool.t: timeout_ms (30000) must be less than dispatch.claim_ttl_ms (30000), or "
+            "answers come after their "
             "claim\n");
 }
 
 static void what_is_not_honoured_is_refused(void **state)
 {
     (void)state;
-    refused("[tool.t]\nurl = http://x\nkind = mcp\n", "tool.t: kind = mcp is not supported in this version\n");
+    refused("[tool.t]\nurl = http://x\nkind = mcp\n",
+            "tool.t: kind = mcp is not supported in this version\n");
     refused("[tool.t]\nurl = http://x\ncapability = query\n",
             "tool.t: capability = query is not supported in this version\n");
     refused("[tool.t]\nurl = http://x\non_cancel = compensate\n",
             "tool.t: on_cancel = compensate is not supported in this version\n");
-    refused("[handler.h]\nkind = http\n", "handler.h: kind = http is not supported in this version\n");
-    refused("[handler.h]\nkind = plugin\n", "handler.h: kind = plugin is not supported in this version\n");
+    refused("[handler.h]\nkind = http\n",
+            "handler.h: kind = http is not supported in this version\n");
+    refused("[handler.h]\nkind = plugin\n",
+            "handler.h: kind = plugin is not supported in this version\n");
 }
 
 static void tools_are_read_whole(void **state)
 {
     (void)state;
     const char *const environment[] = {"PAY_TOKEN=s3cret", NULL};
-    struct config *cfg CLEANUP(config_drop) =
-        must_load("[tool.pay]\nurl = https://pay.example/charge\ncapability = idempotency_key\nretention_ms = 86400000\n"
-                  "credential_env = PAY_TOKEN\nheader.X-Api-Version = 7\nfinal_statuses = 400-401, 409\n"
-                  "[tool.mail]\nurl = http://mail.example\ncredential_prefix = key=\n",
-                  environment, "tool.pay.header.X-Api-Version=8");
+    struct config *cfg CLEANUP(config_drop) = must_load(
+        "[tool.pay]\nurl = https://pay.example/charge\ncapability = idempotency_key\nretention_ms "
+        "= 86400000\n"
+        "credential_env = PAY_TOKEN\nheader.X-Api-Version = 7\nfinal_statuses = 400-401, 409\n"
+        "[tool.mail]\nurl = http://mail.example\ncredential_prefix = key=\n",
+        environment, "tool.pay.header.X-Api-Version=8");
     assert_int_equal(cfg->n_tools, 2);
     const struct config_tool *pay = config_tool(cfg, "pay");
     assert_int_equal(pay->capability, CAPABILITY_IDEMPOTENCY_KEY);
@@ -202,7 +229,8 @@ static void tools_are_read_whole(void **state)
     assert_int_equal(pay->n_headers, 1);
     assert_string_equal(pay->headers[0].name, "X-Api-Version");
     assert_string_equal(pay->headers[0].value, "8");
-    assert_true(config_status_in(&pay->final_statuses, 401) && config_status_in(&pay->final_statuses, 409));
+    assert_true(config_status_in(&pay->final_statuses, 401) &&
+                config_status_in(&pay->final_statuses, 409));
     assert_false(config_status_in(&pay->final_statuses, 402));
     assert_false(config_status_in(&pay->final_statuses, 100000));
     assert_true(config_status_in(&pay->not_acted_statuses, 429));
@@ -214,9 +242,11 @@ static void tools_are_read_whole(void **state)
 static void incomplete_tools_are_refused(void **state)
 {
     (void)state;
-    refused("[tool.t]\ntimeout_ms = 5000\n", "tool.t: url \"\" is neither http://… nor https://…\n");
+    refused("[tool.t]\ntimeout_ms = 5000\n",
+            "tool.t: url \"\" is neither http://… nor https://…\n");
     refused("[tool.t]\nurl = http://x\ncapability = idempotency_key\n",
-            "tool.t: capability = idempotency_key needs retention_ms: how long the remote knows a key\n");
+            "tool.t: capability = idempotency_key needs retention_ms: how long the remote knows a "
+            "key\n");
     refused("[tool.t]\nurl = http://x\ncredential_env = NOT_SET\n",
             "tool.t: the environment variable NOT_SET (credential_env) is not set\n");
     refused("[tool.t]\nurl = http://x\ncredential_file = /nonexistent\n",
@@ -227,7 +257,8 @@ static void incomplete_tools_are_refused(void **state)
             "tool.t: a status is in final_statuses and in not_acted_statuses\n");
     refused("[tool.t]\nurl = http://x\nfinal_statuses = 4xx\n",
             "FILE:3: tool.t.final_statuses: \"4xx\" is no list of statuses like 400-404,410\n");
-    refused("[tool.a b]\nurl = http://x\n", "FILE:2: [tool.a b]: a name is 1 to 40 letters, digits, - and _\n");
+    refused("[tool.a b]\nurl = http://x\n",
+            "FILE:2: [tool.a b]: a name is 1 to 40 letters, digits, - and _\n");
     refused("[handler.h]\nprocesses = 2\n", "handler.h: kind = exec needs a command\n");
     refused("[handler.h]\nkind = plan\n",
             "handler.h: the handler plan is built in: this name and kind = plan belong together\n");
@@ -237,9 +268,9 @@ static void kafka_properties_pass_through(void **state)
 {
     (void)state;
     const char *const environment[] = {"HOLDFAST_KAFKA_BOOTSTRAP_SERVERS=b:9092", NULL};
-    struct config *cfg CLEANUP(config_drop) =
-        must_load("[kafka]\nbootstrap.servers = a:9092\nconsumer.fetch.min.bytes = 7\nfetch.min.bytes = 1\n", environment,
-                  "kafka.producer.linger.ms=3");
+    struct config *cfg CLEANUP(config_drop) = must_load(
+        "[kafka]\nbootstrap.servers = a:9092\nconsumer.fetch.min.bytes = 7\nfetch.min.bytes = 1\n",
+        environment, "kafka.producer.linger.ms=3");
     assert_int_equal(cfg->n_kafka, 4);
     assert_string_equal(config_kafka_value(cfg, "bootstrap.servers", KAFKA_PRODUCER), "b:9092");
     assert_string_equal(config_kafka_value(cfg, "fetch.min.bytes", KAFKA_CONSUMER), "7");
@@ -256,7 +287,8 @@ static void secrets_come_from_files_and_are_never_shown(void **state)
     snprintf(variable, sizeof(variable), "HOLDFAST_POSTGRES_DSN_FILE=%s", path);
     const char *const environment[] = {variable, "TOKEN=canary-2", NULL};
     struct config *cfg CLEANUP(config_drop) =
-        must_load("[tool.t]\nurl = http://x\ncredential_env = TOKEN\nheader.X-Key = canary-3\n[admin]\ntoken = canary-4\n"
+        must_load("[tool.t]\nurl = http://x\ncredential_env = TOKEN\nheader.X-Key = "
+                  "canary-3\n[admin]\ntoken = canary-4\n"
                   "[kafka]\nsasl.password = canary-5\nbootstrap.servers = shown:9092\n"
                   "[redis]\nurl = redis://u:canary-6@h\n",
                   environment, "lease.ttl_ms=20000");
@@ -276,11 +308,12 @@ static void secrets_come_from_files_and_are_never_shown(void **state)
 static void what_is_printed_can_be_read_again(void **state)
 {
     (void)state;
-    struct config *cfg CLEANUP(config_drop) = must_load(
-        "[tool.t]\nurl = http://x\nmethod = PUT\n[handler.e]\ncommand = python3 agent.py --fast\n[pod]\nname = p\n"
-        "[log]\nlevel = debug\n[kafka]\nbootstrap.servers = a:1,b:2\n",
-        NOTHING, NULL);
-    struct text first CLEANUP(text_free) = TEXT_EMPTY, second CLEANUP(text_free) = TEXT_EMPTY;
+    struct config *cfg CLEANUP(config_drop) =
+        must_load("[tool.t]\nurl = http://x\nmethod = PUT\n[handler.e]\ncommand = python3 agent.py "
+                  "--fast\n[pod]\nname = p\n"
+                  "[log]\nlevel = debug\n[kafka]\nbootstrap.servers = a:1,b:2\n",
+                  NOTHING, NULL);
+    struct text first CLEANUP(text_free) = TEXT_EMPTY;
     config_print(cfg, &first);
     struct config *again CLEANUP(config_drop) = must_load(first.p, NOTHING, NULL);
     assert_int_equal(again->tools[0].method, METHOD_PUT);
@@ -294,13 +327,15 @@ static void a_running_pod_takes_over_only_what_it_can(void **state)
     (void)state;
     struct text lines CLEANUP(text_free) = TEXT_EMPTY;
     struct config *old CLEANUP(config_drop) = must_load("[pod]\nname = p\n", NOTHING, NULL);
-    struct config *level CLEANUP(config_drop) = must_load("[pod]\nname = p\n[log]\nlevel = debug\n", NOTHING, NULL);
-    struct config *ttl CLEANUP(config_drop) =
-        must_load("[pod]\nname = p\n[lease]\nttl_ms = 20000\n[kafka]\nlinger.ms = 2\n", NOTHING, NULL);
+    struct config *level CLEANUP(config_drop) =
+        must_load("[pod]\nname = p\n[log]\nlevel = debug\n", NOTHING, NULL);
+    struct config *ttl CLEANUP(config_drop) = must_load(
+        "[pod]\nname = p\n[lease]\nttl_ms = 20000\n[kafka]\nlinger.ms = 2\n", NOTHING, NULL);
     assert_true(config_may_reload(old, level, &lines));
     assert_false(config_may_reload(old, ttl, &lines));
-    assert_string_equal(lines.p, "lease.ttl_ms changed: takes a restart\n"
-                                 "a section [kafka], [tool.…] or [handler.…] changed: takes a restart\n");
+    assert_string_equal(lines.p,
+                        "lease.ttl_ms changed: takes a restart\n"
+                        "a section [kafka], [tool.…] or [handler.…] changed: takes a restart\n");
 }
 
 static void assert_file_is(const char *path, const struct text *want)
@@ -312,7 +347,9 @@ static void assert_file_is(const char *path, const struct text *want)
     size_t n = fread(text, 1, (1 << 20) - 1, file);
     fclose(file);
     if (n != want->n || memcmp(text, want->p, n) != 0)
-        fail_msg("%s is not what the option table prints: holdfast config docs, holdfast config sample", path);
+        fail_msg(
+            "%s is not what the option table prints: holdfast config docs, holdfast config sample",
+            path);
 }
 
 static void documents_are_printed_from_the_table(void **state)

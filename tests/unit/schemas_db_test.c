@@ -1,5 +1,5 @@
-/* The call runtime against a real PostgreSQL (HOLDFAST_TEST_DSN): values there and back, drift, and what each way of
- * failing is called. */
+/* The call runtime against a real PostgreSQL (HOLDFAST_TEST_DSN): values there and back, drift, and
+ * what each way of failing is called. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -39,22 +39,28 @@ static void sql(const char *text)
 
 static const char functions[] =
     "create schema @;"
-    "create function @.echo(p_b bool[], p_i int[], p_n bigint[], p_d float8[], p_u uuid[], p_t text[], p_j jsonb[],"
-    "  p_at timestamptz[], p_nn bigint[], p_ii int[], p_bb bool[], p_uu uuid[], p_word text, p_limit bigint)"
-    " returns table(item int, outcome text, b bool, i int, n bigint, d float8, u uuid, t text, j jsonb, at timestamptz,"
+    "create function @.echo(p_b bool[], p_i int[], p_n bigint[], p_d float8[], p_u uuid[], p_t "
+    "text[], p_j jsonb[],"
+    "  p_at timestamptz[], p_nn bigint[], p_ii int[], p_bb bool[], p_uu uuid[], p_word text, "
+    "p_limit bigint)"
+    " returns table(item int, outcome text, b bool, i int, n bigint, d float8, u uuid, t text, j "
+    "jsonb, at timestamptz,"
     "  nn bigint, ii int, bb bool, uu uuid, word text) language sql as $$"
-    "  select x.ord::int, 'ok', x.b, x.i, x.n, x.d, x.u, x.t, x.j, x.at, x.nn, x.ii, x.bb, x.uu, p_word"
+    "  select x.ord::int, 'ok', x.b, x.i, x.n, x.d, x.u, x.t, x.j, x.at, x.nn, x.ii, x.bb, x.uu, "
+    "p_word"
     "  from unnest(p_b, p_i, p_n, p_d, p_u, p_t, p_j, p_at, p_nn, p_ii, p_bb, p_uu) with ordinality"
     "   x(b, i, n, d, u, t, j, at, nn, ii, bb, uu, ord) order by x.ord limit p_limit $$;"
     "create function @.arrays(p_t text[], p_u uuid[], p_n bigint[])"
     " returns table(t text[], u uuid[], n bigint[]) language sql as $$ select p_t, p_u, p_n $$;"
-    "create function @.two(p_a_x bigint[], p_b_y text[]) returns table(a bigint, b bigint) language sql as"
+    "create function @.two(p_a_x bigint[], p_b_y text[]) returns table(a bigint, b bigint) "
+    "language sql as"
     " $$ select cardinality(p_a_x)::bigint, cardinality(p_b_y)::bigint $$;"
     "create function @.fail(p_code text) returns table(n bigint) language plpgsql as"
     " $$ begin raise exception 'as told' using errcode = p_code, detail = 'the detail'; end $$;"
     "create function @.wait(p_seconds float8) returns table(n bigint) language sql as"
     " $$ select 1::bigint from pg_sleep(p_seconds) $$;"
-    "create function @.word(p_word text) returns table(outcome text) language sql as $$ select p_word $$;"
+    "create function @.word(p_word text) returns table(outcome text) language sql as $$ select "
+    "p_word $$;"
     "create function @.named_statements() returns table(n bigint) language sql as"
     " $$ select count(*) from pg_prepared_statements $$;"
     "create table @.numbers(n bigint, letter text);"
@@ -80,7 +86,8 @@ static int connect_all(void **state)
         fprintf(stderr, "HOLDFAST_TEST_DSN: %s\n", PQerrorMessage(admin));
         return -1;
     }
-    PGresult *quiet = PQexec(admin, "set check_function_bodies = off; set client_min_messages = warning");
+    PGresult *quiet =
+        PQexec(admin, "set check_function_bodies = off; set client_min_messages = warning");
     PQclear(quiet);
     sql(functions);
     return 0;
@@ -139,15 +146,17 @@ struct echo_row {
 };
 #define ECHO_PARAM(m) DB_ITEM(0, struct echo_item, m)
 #define ECHO_COLUMN(m) DB_COLUMN_AS(#m, struct echo_row, v.m)
+// clang-format off
 static const struct db_param echo_params[] = {
-    ECHO_PARAM(b),  ECHO_PARAM(i),  ECHO_PARAM(n),  ECHO_PARAM(d),  ECHO_PARAM(u),
-    ECHO_PARAM(t),  ECHO_PARAM(j),  ECHO_PARAM(at), ECHO_PARAM(nn), ECHO_PARAM(ii),
-    ECHO_PARAM(bb), ECHO_PARAM(uu), DB_SCALAR(struct echo_in, word), DB_SCALAR(struct echo_in, limit)};
+    ECHO_PARAM(b), ECHO_PARAM(i), ECHO_PARAM(n), ECHO_PARAM(d), ECHO_PARAM(u), ECHO_PARAM(t),
+    ECHO_PARAM(j), ECHO_PARAM(at), ECHO_PARAM(nn), ECHO_PARAM(ii), ECHO_PARAM(bb), ECHO_PARAM(uu),
+    DB_SCALAR(struct echo_in, word), DB_SCALAR(struct echo_in, limit)};
 static const struct db_column echo_columns[] = {
     DB_COLUMN(struct echo_row, item), DB_COLUMN(struct echo_row, outcome),
-    ECHO_COLUMN(b),  ECHO_COLUMN(i),  ECHO_COLUMN(n),  ECHO_COLUMN(d),  ECHO_COLUMN(u),
-    ECHO_COLUMN(t),  ECHO_COLUMN(j),  ECHO_COLUMN(at), ECHO_COLUMN(nn), ECHO_COLUMN(ii),
-    ECHO_COLUMN(bb), ECHO_COLUMN(uu), DB_COLUMN(struct echo_row, word)};
+    ECHO_COLUMN(b), ECHO_COLUMN(i), ECHO_COLUMN(n), ECHO_COLUMN(d), ECHO_COLUMN(u), ECHO_COLUMN(t),
+    ECHO_COLUMN(j), ECHO_COLUMN(at), ECHO_COLUMN(nn), ECHO_COLUMN(ii), ECHO_COLUMN(bb), ECHO_COLUMN(uu),
+    DB_COLUMN(struct echo_row, word)};
+// clang-format on
 static const struct db_call echo = DB_CALL("echo", echo_params, echo_columns, 0);
 
 static void assert_same(const struct echo_item *a, const struct echo_item *b)
@@ -167,12 +176,42 @@ static void every_kind_comes_back_as_it_went(void **state)
 {
     (void)state;
     struct echo_item items[3] = {
-        {true, INT32_MIN, INT64_MAX, -0.125, uuid_v7(), SPAN_LIT("t\xc3\xa4xt, {\"}"), {SPAN_LIT("{\"a\": [1, null]}")},
-         DB_TIME(INT64_C(1783080000123456)), DB_INT(-1), {7, false}, {true, false}, UUID_OPT(uuid_v4())},
-        {false, INT32_MAX, INT64_MIN, 1e300, UUID_NIL, SPAN_NULL, DB_JSON_NULL, DB_TIME_NULL, DB_INT_NULL, {0, true},
-         {false, true}, UUID_OPT_NULL},
-        {false, 0, 0, 0, UUID_NIL, SPAN_LIT(""), {SPAN_LIT("null")}, DB_TIME(INT64_MAX), DB_INT(0), {0, false},
-         {false, false}, UUID_OPT(UUID_NIL)},
+        {true,
+         INT32_MIN,
+         INT64_MAX,
+         -0.125,
+         uuid_v7(),
+         SPAN_LIT("t\xc3\xa4xt, {\"}"),
+         {SPAN_LIT("{\"a\": [1, null]}")},
+         DB_TIME(INT64_C(1783080000123456)),
+         DB_INT(-1),
+         {7, false},
+         {true, false},
+         UUID_OPT(uuid_v4())},
+        {false,
+         INT32_MAX,
+         INT64_MIN,
+         1e300,
+         UUID_NIL,
+         SPAN_NULL,
+         DB_JSON_NULL,
+         DB_TIME_NULL,
+         DB_INT_NULL,
+         {0, true},
+         {false, true},
+         UUID_OPT_NULL},
+        {false,
+         0,
+         0,
+         0,
+         UUID_NIL,
+         SPAN_LIT(""),
+         {SPAN_LIT("null")},
+         DB_TIME(INT64_MAX),
+         DB_INT(0),
+         {0, false},
+         {false, false},
+         UUID_OPT(UUID_NIL)},
     };
     struct db_group group = {items, COUNT_OF(items)};
     struct echo_in in = {SPAN_LIT("word"), 100};
@@ -222,10 +261,10 @@ struct lists {
     struct db_uuids u;
     struct db_ints n;
 };
-static const struct db_param arrays_params[] = {DB_SCALAR(struct lists, t), DB_SCALAR(struct lists, u),
-                                                DB_SCALAR(struct lists, n)};
-static const struct db_column arrays_columns[] = {DB_COLUMN(struct lists, t), DB_COLUMN(struct lists, u),
-                                                  DB_COLUMN(struct lists, n)};
+static const struct db_param arrays_params[] = {
+    DB_SCALAR(struct lists, t), DB_SCALAR(struct lists, u), DB_SCALAR(struct lists, n)};
+static const struct db_column arrays_columns[] = {
+    DB_COLUMN(struct lists, t), DB_COLUMN(struct lists, u), DB_COLUMN(struct lists, n)};
 static const struct db_call arrays = DB_CALL("arrays", arrays_params, arrays_columns, 0);
 
 static void arrays_come_back_empty_or_null_or_full(void **state)
@@ -239,12 +278,14 @@ static void arrays_come_back_empty_or_null_or_full(void **state)
     assert_int_equal(db_call(db, &arrays, &full, NULL, arena, &rows, &n), OUTCOME_OK);
     assert_int_equal(n, 1);
     assert_int_equal(rows->t.n, 3);
-    assert_true(span_eq(rows->t.v[0], texts[0]) && span_is_null(rows->t.v[1]) && span_eq(rows->t.v[2], texts[2]));
+    assert_true(span_eq(rows->t.v[0], texts[0]) && span_is_null(rows->t.v[1]) &&
+                span_eq(rows->t.v[2], texts[2]));
     assert_true(rows->u.n == 1 && uuid_eq(rows->u.v[0], uuids[0]));
     assert_true(rows->n.n == 2 && rows->n.v[1] == -2);
     struct lists empty = {{NULL, 0, false}, {NULL, 0, false}, {NULL, 0, true}};
     assert_int_equal(db_call(db, &arrays, &empty, NULL, arena, &rows, &n), OUTCOME_OK);
-    assert_true(!rows->t.is_null && rows->t.n == 0 && !rows->u.is_null && rows->u.n == 0 && rows->n.is_null);
+    assert_true(!rows->t.is_null && rows->t.n == 0 && !rows->u.is_null && rows->u.n == 0 &&
+                rows->n.is_null);
 }
 
 struct item_a {
@@ -256,8 +297,10 @@ struct item_b {
 struct two_row {
     int64_t a, b;
 };
-static const struct db_param two_params[] = {DB_ITEM_AS("a_x", 0, struct item_a, x), DB_ITEM_AS("b_y", 1, struct item_b, y)};
-static const struct db_column two_columns[] = {DB_COLUMN(struct two_row, a), DB_COLUMN(struct two_row, b)};
+static const struct db_param two_params[] = {DB_ITEM_AS("a_x", 0, struct item_a, x),
+                                             DB_ITEM_AS("b_y", 1, struct item_b, y)};
+static const struct db_column two_columns[] = {DB_COLUMN(struct two_row, a),
+                                               DB_COLUMN(struct two_row, b)};
 static const struct db_call two = DB_CALL("two", two_params, two_columns, 0);
 
 static void groups_have_lengths_of_their_own(void **state)
@@ -280,8 +323,10 @@ struct number {
     int64_t n;
     struct span letter;
 };
-static const struct db_param number_params[] = {DB_SCALAR(struct number_in, letter), DB_SCALAR(struct number_in, row_limit)};
-static const struct db_column number_columns[] = {DB_COLUMN(struct number, n), DB_COLUMN(struct number, letter)};
+static const struct db_param number_params[] = {DB_SCALAR(struct number_in, letter),
+                                                DB_SCALAR(struct number_in, row_limit)};
+static const struct db_column number_columns[] = {DB_COLUMN(struct number, n),
+                                                  DB_COLUMN(struct number, letter)};
 static const struct db_call numbers = DB_VIEW("numbers_view", number_params, number_columns);
 
 static void a_view_is_filtered_and_bounded(void **state)
@@ -319,13 +364,14 @@ static void what_does_not_fit_is_named(void **state)
     static const struct db_param narrow[] = {DB_SCALAR_AS("word", struct echo_in, limit)};
     static const struct db_param misnamed[] = {DB_SCALAR_AS("wort", struct echo_in, word)};
     static const struct db_column outcome[] = {DB_COLUMN(struct echo_row, outcome)};
-    static const struct db_column misnamed_column[] = {DB_COLUMN_AS("outcomes", struct echo_row, outcome)};
+    static const struct db_column misnamed_column[] = {
+        DB_COLUMN_AS("outcomes", struct echo_row, outcome)};
     static const struct db_column narrow_column[] = {DB_COLUMN_AS("n", struct wrong, n)};
     static const struct db_param code[] = {DB_SCALAR_AS("code", struct echo_in, word)};
     const struct db_call bad[] = {
-        DB_CALL("word", narrow, outcome, 0),     DB_CALL("word", misnamed, outcome, 0),
+        DB_CALL("word", narrow, outcome, 0),       DB_CALL("word", misnamed, outcome, 0),
         DB_CALL("word", code, misnamed_column, 0), DB_CALL("fail", code, narrow_column, 0),
-        DB_CALL("no_such", code, outcome, 0),    DB_CALL_BARE("word", outcome, 0),
+        DB_CALL("no_such", code, outcome, 0),      DB_CALL_BARE("word", outcome, 0),
     };
     expect_drift(&bad[0], "word: parameter p_word is text, this program sends bigint");
     expect_drift(&bad[1], "word: function ");
@@ -344,9 +390,11 @@ static void a_replaced_function_is_prepared_again(void **state)
     static const struct db_call changing = DB_CALL_BARE("changing", column, 0);
     struct two_row *rows;
     size_t n;
-    sql("create or replace function @.changing() returns table(n bigint) language sql as $$ select 1::bigint $$");
+    sql("create or replace function @.changing() returns table(n bigint) language sql as $$ select "
+        "1::bigint $$");
     assert_int_equal(db_call(db, &changing, NULL, NULL, arena, &rows, &n), OUTCOME_OK);
-    sql("drop function @.changing(); create function @.changing() returns table(n int) language sql as $$ select 1 $$");
+    sql("drop function @.changing(); create function @.changing() returns table(n int) language "
+        "sql as $$ select 1 $$");
     assert_int_equal(db_call(db, &changing, NULL, NULL, arena, &rows, &n), OUTCOME_DB_RETRY);
     assert_false(db_is_connected(db));
     assert_int_equal(db_connect(db), OUTCOME_OK);
@@ -395,12 +443,17 @@ static void each_sqlstate_has_its_outcome(void **state)
         enum outcome outcome;
         bool stays;
     } rows[] = {
-        {"40001", OUTCOME_DB_RETRY, true},    {"40P01", OUTCOME_DB_RETRY, true},  {"55P03", OUTCOME_DB_RETRY, true},
-        {"57014", OUTCOME_DB_RETRY, true},    {"53100", OUTCOME_DB_RETRY, true},  {"22023", OUTCOME_DB_BUG, true},
-        {"22P02", OUTCOME_ITEM_ERROR, true},  {"22P05", OUTCOME_ITEM_ERROR, true}, {"23505", OUTCOME_ITEM_ERROR, true},
-        {"54001", OUTCOME_ITEM_ERROR, true},  {"P0001", OUTCOME_ITEM_ERROR, true}, {"42501", OUTCOME_DB_REFUSED, true},
-        {"42883", OUTCOME_DB_BUG, true},      {"XX000", OUTCOME_DB_BUG, true},     {"25006", OUTCOME_NOT_PRIMARY, false},
-        {"40003", OUTCOME_DB_UNKNOWN, false}, {"57P01", OUTCOME_DB_UNKNOWN, false},
+        // clang-format off
+        {"40001", OUTCOME_DB_RETRY, true}, {"40P01", OUTCOME_DB_RETRY, true},
+        {"55P03", OUTCOME_DB_RETRY, true}, {"57014", OUTCOME_DB_RETRY, true},
+        {"53100", OUTCOME_DB_RETRY, true}, {"22023", OUTCOME_DB_BUG, true},
+        {"22P02", OUTCOME_ITEM_ERROR, true}, {"22P05", OUTCOME_ITEM_ERROR, true},
+        {"23505", OUTCOME_ITEM_ERROR, true}, {"54001", OUTCOME_ITEM_ERROR, true},
+        {"P0001", OUTCOME_ITEM_ERROR, true}, {"42501", OUTCOME_DB_REFUSED, true},
+        {"42883", OUTCOME_DB_BUG, true}, {"XX000", OUTCOME_DB_BUG, true},
+        {"25006", OUTCOME_NOT_PRIMARY, false}, {"40003", OUTCOME_DB_UNKNOWN, false},
+        {"57P01", OUTCOME_DB_UNKNOWN, false},
+        // clang-format on
     };
     struct two_row *none;
     size_t n;
@@ -462,7 +515,9 @@ static void *terminate_when_it_sleeps(void *arg)
 {
     (void)arg;
     char text[200];
-    snprintf(text, sizeof(text), "select pg_terminate_backend(pid) from pg_stat_activity where pid = %d and wait_event = 'PgSleep'",
+    snprintf(text, sizeof(text),
+             "select pg_terminate_backend(pid) from pg_stat_activity where pid = %d and wait_event "
+             "= 'PgSleep'",
              db_identity(db)->pid);
     int64_t deadline = clock_deadline_us(20 * CLOCK_SECOND);
     int terminated = 0;
@@ -485,56 +540,6 @@ static void a_connection_lost_in_a_call_is_unknown(void **state)
     assert_int_equal(db_call(db, &waiting, &in, NULL, arena, &rows, &n), OUTCOME_DB_UNKNOWN);
     thread_join(thread);
     assert_false(db_is_connected(db));
-}
-
-/* ---- connecting ---- */
-
-static enum outcome connect_with(const char *more, const char **ret_message)
-{
-    static char message[512];
-    struct text t CLEANUP(text_free) = TEXT_EMPTY;
-    text_addf(&t, "%s %s", dsn, more);
-    struct db_options o = options();
-    o.dsn = t.p;
-    o.connect_timeout_ms = 3000;
-    struct db *other = db_new(&o);
-    enum outcome outcome = db_connect(other);
-    snprintf(message, sizeof(message), "%s", db_error(other)->message);
-    *ret_message = message;
-    db_free(other);
-    return outcome;
-}
-
-static void a_connection_says_why_not(void **state)
-{
-    (void)state;
-    const char *message;
-    assert_int_equal(connect_with("", &message), OUTCOME_OK);
-    assert_int_equal(connect_with("dbname=no_such_database_here", &message), OUTCOME_DB_REFUSED);
-    assert_non_null(strstr(message, "no_such_database_here"));
-    assert_null(strstr(message, "LOCATION"));
-    assert_int_equal(connect_with("port=1", &message), OUTCOME_DB_DOWN);
-    assert_int_equal(connect_with("nonsense=1", &message), OUTCOME_DB_DOWN);
-    assert_int_equal(connect_with("options='-c default_transaction_read_only=on'", &message), OUTCOME_NOT_PRIMARY);
-    assert_non_null(strstr(message, "read-only"));
-}
-
-static void reconnecting_backs_off(void **state)
-{
-    (void)state;
-    struct text t CLEANUP(text_free) = TEXT_EMPTY;
-    text_addf(&t, "%s port=1", dsn);
-    struct db_options o = options();
-    o.dsn = t.p;
-    struct db *nowhere = db_new(&o);
-    int64_t last = 0, again = 0;
-    assert_int_equal(db_reconnect(nowhere, &again), OUTCOME_DB_DOWN);
-    int64_t left = again - clock_mono_us();
-    assert_true(left > 0 && left <= 100 * CLOCK_MS);
-    last = again;
-    assert_int_equal(db_reconnect(nowhere, &again), OUTCOME_DB_DOWN); /* not yet: nothing was tried */
-    assert_int_equal(again, last);
-    db_free(nowhere);
 }
 
 static void a_pooler_gets_no_named_statements(void **state)
@@ -579,8 +584,6 @@ int main(void)
         TEST(no_answer_in_time_is_unknown),
         TEST(a_connection_lost_while_idle_sends_nothing),
         TEST(a_connection_lost_in_a_call_is_unknown),
-        TEST(a_connection_says_why_not),
-        TEST(reconnecting_backs_off),
         TEST(a_pooler_gets_no_named_statements),
     };
     return cmocka_run_group_tests(tests, connect_all, drop_all);

@@ -1,5 +1,5 @@
-/* Migrations against a real PostgreSQL (HOLDFAST_TEST_DSN, a login that may make roles): installing, doing it again,
- * and refusing what must be refused. */
+/* Migrations against a real PostgreSQL (HOLDFAST_TEST_DSN, a login that may make roles):
+ * installing, doing it again, and refusing what must be refused. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,7 +23,8 @@ static struct text report;
 
 static struct migrate_options options(void)
 {
-    return (struct migrate_options){.dsn = dsn, .schema = schema, .role_prefix = roles, .mode = "async", .shards = 4};
+    return (struct migrate_options){
+        .dsn = dsn, .schema = schema, .role_prefix = roles, .mode = "async", .shards = 4};
 }
 
 /* @ stands for the schema. Returns the first value, "" without one. */
@@ -76,9 +77,11 @@ static int drop_everything(void **state)
 {
     (void)state;
     struct text t CLEANUP(text_free) = TEXT_EMPTY;
-    text_addf(&t, "drop schema if exists %s, %s_v1 cascade; do $$ declare r text; begin"
-                  " for r in select rolname from pg_roles where rolname like '%s%%' loop"
-                  " execute format('drop owned by %%I cascade', r); execute format('drop role %%I', r); end loop; end $$",
+    text_addf(&t,
+              "drop schema if exists %s, %s_v1 cascade; do $$ declare r text; begin"
+              " for r in select rolname from pg_roles where rolname like '%s%%' loop"
+              " execute format('drop owned by %%I cascade', r); execute format('drop role %%I', "
+              "r); end loop; end $$",
               schema, schema, roles);
     (void)sql(t.p);
     return 0;
@@ -104,7 +107,9 @@ static void it_installs_and_may_run_again(void **state)
     assert_int_equal(migrate_check(&o, &report), OUTCOME_MISSING);
     assert_int_equal(migrate(), OUTCOME_OK);
     said("applied tables/V0001");
-    assert_string_equal(sql("select shards || ' ' || schema_version || ' ' || failover_mode from @.control"), "4 1 async");
+    assert_string_equal(
+        sql("select shards || ' ' || schema_version || ' ' || failover_mode from @.control"),
+        "4 1 async");
     assert_string_equal(sql("select count(*) from @.relay_positions"), "4");
     const char *first = sql("select applied_at from @.schema_version where version = 1");
     char *kept CLEANUP(memory_drop) = memory_copy_text(first);
@@ -139,10 +144,11 @@ static void install_py_prints_the_same_script(void **state)
 {
     (void)state;
     struct migrate_options o = options();
-    struct text script CLEANUP(text_free) = TEXT_EMPTY, other CLEANUP(text_free) = TEXT_EMPTY, command CLEANUP(text_free) =
-                                                                                              TEXT_EMPTY;
+    struct text script CLEANUP(text_free) = TEXT_EMPTY, other CLEANUP(text_free) = TEXT_EMPTY,
+                       command CLEANUP(text_free) = TEXT_EMPTY;
     assert_int_equal(migrate_print(&o, &script), OUTCOME_OK);
-    text_addf(&command, "python3 '%s/schemas/sql/install.py' --schema %s --role %s --shards 4", SOURCE_DIR, schema, roles);
+    text_addf(&command, "python3 '%s/schemas/sql/install.py' --schema %s --role %s --shards 4",
+              SOURCE_DIR, schema, roles);
     FILE *pipe = popen(command.p, "r");
     assert_non_null(pipe);
     char buffer[4096];
@@ -158,7 +164,13 @@ static void bad_names_never_reach_the_database(void **state)
 {
     (void)state;
     struct migrate_options o = options();
-    const char *const names[] = {"", "Holdfast", "1st", "a b", "a;drop table x", "a\"", "averyveryveryveryveryveryveryveryveryverylongname_x"};
+    const char *const names[] = {"",
+                                 "Holdfast",
+                                 "1st",
+                                 "a b",
+                                 "a;drop table x",
+                                 "a\"",
+                                 "averyveryveryveryveryveryveryveryveryverylongname_x"};
     for (size_t i = 0; i < COUNT_OF(names); i++) {
         o.schema = names[i];
         text_reset(&report);
@@ -188,7 +200,8 @@ static void what_it_does_not_know_is_not_touched(void **state)
     (void)sql("insert into @.schema_version values (9999, 'tables/V9999__later.sql', 'x')");
     assert_int_equal(migrate(), OUTCOME_NOT_ALLOWED);
     said("tables/V9999__later.sql, which this program");
-    (void)sql("delete from @.schema_version where version = 9999; update @.schema_version set digest = 'other'");
+    (void)sql("delete from @.schema_version where version = 9999; update @.schema_version set "
+              "digest = 'other'");
     assert_int_equal(migrate(), OUTCOME_NOT_ALLOWED);
     said("ran here with another content");
     said("nothing was changed");
@@ -226,7 +239,8 @@ static void one_at_a_time_and_none_for_ever(void **state)
     assert_int_equal(migrate_check(&o, &report), OUTCOME_MISSING);
 
     assert_int_equal(migrate_run(&o, &report), OUTCOME_OK);
-    (void)sql("begin; lock table @.control in access exclusive mode"); /* somebody's long transaction */
+    (void)sql(
+        "begin; lock table @.control in access exclusive mode"); /* somebody's long transaction */
     assert_int_equal(migrate_run(&o, &report), OUTCOME_DB_RETRY);
     (void)sql("rollback");
     assert_int_equal(migrate_run(&o, &report), OUTCOME_OK);
