@@ -127,12 +127,12 @@ static bool ask_again(struct acquire *a, const struct term *term, enum outcome o
 
 /* ---- by name ---- */
 
-/* Each run once, with the highest epoch that was named. */
-static size_t distinct(struct hint *hints, size_t n)
+/* Each run once, with the highest epoch that was named, and none that a claim has brought here meanwhile. */
+static size_t distinct(struct acquire *a, struct hint *hints, size_t n)
 {
     size_t kept = 0;
     for (size_t i = 0; i < n; i++) {
-        bool again = false;
+        bool again = sessions_holds(a->pool->sessions, hints[i].run_id, hints[i].epoch);
         for (size_t k = 0; k < kept && !again; k++)
             if (uuid_eq(hints[k].run_id, hints[i].run_id)) {
                 again = true;
@@ -166,7 +166,7 @@ static void acquire_named(struct acquire *a, struct hint *hints, size_t n)
 {
     struct term term = new_term(a);
     struct prefilter_key *keys;
-    n = filtered(a, &term, hints, distinct(hints, n), &keys);
+    n = filtered(a, &term, hints, distinct(a, hints, n), &keys);
     if (n == 0)
         return;
     struct uuid *runs = arena_array(a->arena, n, sizeof(*runs));

@@ -231,6 +231,15 @@ size_t sessions_count(struct sessions *all)
     return all->n;
 }
 
+bool sessions_holds(struct sessions *all, struct uuid run_id, int64_t epoch)
+{
+    LOCK_SCOPE(&all->lock);
+    for (const struct session *s = *slot_of(all, &run_id); s != NULL; s = s->slot_next)
+        if (uuid_eq(s->run_id, run_id) && s->epoch >= epoch)
+            return true;
+    return false;
+}
+
 size_t sessions_in_doubt(struct sessions *all)
 {
     LOCK_SCOPE(&all->lock);

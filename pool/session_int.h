@@ -96,6 +96,8 @@ void sessions_add(struct sessions *all, struct session *s, bool *ret_older);
 /* Takes it out and frees it. */
 void sessions_end(struct sessions *all, struct session *s);
 size_t sessions_count(struct sessions *all);
+/* Is this term of the run, or a later one, held here already? */
+bool sessions_holds(struct sessions *all, struct uuid run_id, int64_t epoch);
 size_t sessions_in_doubt(struct sessions *all);
 /* False: no longer in doubt, go on with it. True: it lies on the shelf until heart knows more; no
  * longer yours. */
