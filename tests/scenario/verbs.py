@@ -72,7 +72,7 @@ def tool(world, words, _limit):
     name, remote, path = words[0].text, find(world.remotes, words[2], "remote"), words[3].text
     section = f"tool.{name}"
     for key, value in (("kind", "http"), ("url", remote.url + path), ("allow_private", "true"),
-                       ("timeout_ms", "2000")):
+                       ("timeout_ms", "2000"), ("connect_timeout_ms", "1000")):
         world.set(section, key, value)
     declare(world, section, words[4].text)
 
