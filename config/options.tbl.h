@@ -8,7 +8,7 @@
 OPTION(postgres, dsn, TEXT, "", 0, 0, "", SECRET | REQUIRED,
        "Connection string or URI of libpq. With several hosts the writable one is looked for")
 OPTION(postgres, schema, TEXT, "holdfast", 0, 0, "", 0,
-       "Schema of the tables; the functions are in <schema>_v1. Several installations may share a database")
+       "Schema of the tables; those of the functions is the same with _v1. Several installations may share a database")
 OPTION(postgres, role_prefix, TEXT, "holdfast_", 0, 0, "", 0,
        "Prefix of the roles owner, worker, operator and viewer that a migration makes")
 OPTION(postgres, connect_timeout_ms, INT, "5000", 100, 600000, "ms", 0, "How long one attempt to connect may take")
@@ -30,10 +30,7 @@ OPTION(topics, prefix, TEXT, "holdfast.", 0, 0, "", 0,
 OPTION(topics, partitions, INT, "8", 1, 10000, "", 0,
        "Partitions of a topic that `topics apply` makes; it never changes those of an existing one. The topic relay has "
        "one per shard")
-OPTION(topics, replication_factor, INT, "3", 1, 15, "", 0, "Replicas of a topic that `topics apply` makes")
-OPTION(topics, min_insync_replicas, INT, "2", 1, 15, "", 0, "Replicas that must have a record before it counts")
-OPTION(topics, results_retention_ms, INT, "604800000", 60000, 31536000000, "ms", 0,
-       "How long results are kept in Kafka, which is how long exactly-once publication can be checked against them")
+OPTION(topics, replication_factor, INT, "3", 1, 15, "", 0, "Replicas of a topic that `topics apply` makes; with 3 or more two of them must have a record before it counts")
 
 OPTION(pod, name, TEXT, "", 0, 0, "", 0, "Name of this pod in logs and as owner of leases. Empty: host name and process id")
 OPTION(pod, development, BOOL, "false", 0, 0, "", 0,

@@ -31,10 +31,6 @@ static void check_services(struct loading *l)
                      c->relay.interval_ms, c->relay.shard_ttl_ms);
     if (c->dispatch.retry_ms > c->dispatch.retry_max_ms)
         config_error(l, "dispatch", "retry_ms is more than retry_max_ms");
-    if (c->topics.min_insync_replicas > c->topics.replication_factor)
-        config_error(
-            l, "topics",
-            "min_insync_replicas is more than replication_factor: nothing could be written");
     if (c->pool.batch > c->pool.queue)
         config_error(l, "pool", "queue is less than batch");
 }

@@ -30,8 +30,6 @@ struct config_topics {
     const char *prefix;
     int64_t partitions;
     int64_t replication_factor;
-    int64_t min_insync_replicas;
-    int64_t results_retention_ms;
 };
 
 struct config_pod {

@@ -5,7 +5,8 @@
     tests/includes.py --self-test  check that each rule finds its offence
 
 Rules: the include table (cmake/includes.txt); files of at most 600 lines; no file named util, misc, common or helpers;
-no unbounded string functions; no SQL in C outside of schemas; every SQL function in functions/ORDER, once.
+no unbounded string functions; no SQL in C outside of schemas; every SQL function in functions/ORDER, once; no option
+that nothing reads.
 """
 import fnmatch
 import pathlib
@@ -116,6 +117,18 @@ def check_order(root):
         yield f"schemas/sql/functions/ORDER: {name} is missing"
 
 
+def check_options(root, table):
+    """An option that no code reads would be ignored in silence."""
+    code = "".join(without_comments(path.read_text(encoding="utf-8")) for path, relative in files(root)
+                   if path.suffix == ".c" and relative.parts[0] in table.rooms and str(relative) != "config/rules.c")
+    for name in ("options.tbl.h", "named.tbl.h"):
+        path = root / "config" / name
+        rows = re.findall(r"^(?:OPTION|NAMED)\((\w+), (\w+)", path.read_text(), re.M) if path.exists() else []
+        for section, option in rows:
+            if not re.search(rf"(\.|->){option}\b", code):
+                yield f"config/{name}: nothing reads {section}.{option}"
+
+
 def check(root, table):
     for path, relative in files(root):
         text = path.read_text(encoding="utf-8")
@@ -128,6 +141,7 @@ def check(root, table):
             for number, complaint in check_c(table, relative, text):
                 yield f"{relative}:{number}: {complaint}: {text.splitlines()[number - 1].strip()}"
     yield from check_order(root)
+    yield from check_options(root, table)
 
 
 OFFENCES = {
@@ -143,11 +157,13 @@ OFFENCES = {
     "cli/string_utils.c": ("\n", "the name says nothing"),
     "cli/long.c": ("\n" * 601, "601 lines, more than 600"),
     "schemas/sql/functions/lost.sql": ("select 1;\n", "not in ORDER"),
+    "config/options.tbl.h": ("OPTION(pool, used, INT)\nOPTION(pool, idle, INT)\n", "nothing reads pool.idle"),
 }
 INNOCENT = {
     "pool/good.c": '#include <string.h>\n#include <sys/types.h>\n#include "fence/fence.h"\n#include "pool/pool_int.h"\n'
                    '/* strcpy( and "select a from b" */ int f(char *s) { return snprintf(s, 3, "gets(x)"); }\n'
                    'const char *t = "cannot update the state; select another run from the list";\n',
+    "outbox/good.c": "int f(const struct config *c) { return c->pool.used; }\n",
     "schemas/good.c": '#include <libpq-fe.h>\nconst char *q = "select n from t";\n',
     "schemas/sql/functions/ORDER": "good.sql\n",
     "schemas/sql/functions/good.sql": "select 1;\n",
