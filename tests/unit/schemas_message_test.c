@@ -427,6 +427,45 @@ static void too_many_labels(void **state)
     }
 }
 
+/* docs/MESSAGES.md names every reason in the words of the table, and the limits that the code has.
+ */
+static void the_page_says_the_same(void **state)
+{
+    (void)state;
+    struct arena *arena CLEANUP(arena_drop) = arena_new();
+    FILE *file = fopen(SOURCE_DIR "/docs/MESSAGES.md", "r");
+    assert_non_null(file);
+    char *page = arena_alloc(arena, 65536);
+    assert_true(fread(page, 1, 65535, file) > 1000);
+    fclose(file);
+    for (int i = 0; i <= REJECT_TENANT; i++) {
+        enum reject_reason reason = (enum reject_reason)i, back;
+        const char *row =
+            arena_printf(arena, "| `%s` | %s |\n", reject_word(reason), reject_meaning(reason));
+        if (strstr(page, row) == NULL)
+            fail_msg("docs/MESSAGES.md lacks the line: %s", row);
+        assert_true(reject_from_word(reject_word(reason), &back) && back == reason);
+    }
+    const char *limits[] = {
+        arena_printf(arena, "| %d,000 bytes |", MESSAGE_MAX_BYTES / 1000),
+        arena_printf(arena, "| nesting of arrays and objects | %d |", JSON_MAX_DEPTH),
+        arena_printf(arena, "step and tool | %d characters |", MESSAGE_MAX_TENANT),
+        arena_printf(arena, "`signal_id` | %d characters |", MESSAGE_MAX_TASK),
+        arena_printf(arena, "| `by` | %d bytes", MESSAGE_MAX_BY),
+        arena_printf(arena, "| `reason` | %d bytes", MESSAGE_MAX_REASON),
+        arena_printf(arena, "| `labels` | %d members, keys %d characters, values %d bytes |",
+                     MESSAGE_MAX_LABELS, MESSAGE_MAX_LABEL_KEY, MESSAGE_MAX_LABEL_VALUE),
+        arena_printf(arena, "| `priority` | %d to %d,", MESSAGE_MIN_PRIORITY, MESSAGE_MAX_PRIORITY),
+        arena_printf(arena, "| 1 to %d, default %d |", MESSAGE_MAX_ATTEMPTS,
+                     MESSAGE_DEFAULT_ATTEMPTS),
+    };
+    for (size_t i = 0; i < COUNT_OF(limits); i++)
+        if (strstr(page, limits[i]) == NULL)
+            fail_msg("docs/MESSAGES.md does not say: %s", limits[i]);
+    enum reject_reason reason;
+    assert_false(reject_from_word("nonsense", &reason));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -440,6 +479,7 @@ int main(void)
         cmocka_unit_test(sentences_help),
         cmocka_unit_test(limits_and_tenants),
         cmocka_unit_test(too_many_labels),
+        cmocka_unit_test(the_page_says_the_same),
     };
     return cmocka_run_group_tests_name("task records", tests, NULL, NULL);
 }
