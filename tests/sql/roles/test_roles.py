@@ -180,6 +180,8 @@ def test_owner(db):
         if f.schema == "holdfast_v1":
             assert f.definer and f.volatility == "v", f
             assert "search_path=pg_catalog, holdfast, pg_temp" in f.config, f
+        # An inner function runs under its caller's path, or under the same one: pg_temp is never before ours.
+        assert all(c == "search_path=pg_catalog, holdfast, pg_temp" for c in f.config if c.startswith("search_path")), f
     assert len(functions) > 50
 
 
