@@ -1,7 +1,7 @@
 /* A database lane of the call runtime, driven line by line from test_database_server.py; answers
  * are JSON lines.
  *
- *   schemas_probe DSN SCHEMA CALL_TIMEOUT_MS WAIT_FOR_STANDBY
+ *   schemas_probe DSN SCHEMA CALL_TIMEOUT_MS OPTIONS     w: wait for standbys, p: a pooler stands between
  *   dsn X       the next connects go there       connect    outcome, message, system, timeline, pid
  *   write       one call of SCHEMA.note()        forget     forgets the known system
  *   waits       does anybody wait for a standby? (answered at once, also during a write)
@@ -82,7 +82,8 @@ int main(int argc, char **argv)
                                   .name = "schemas probe",
                                   .connect_timeout_ms = 5000,
                                   .call_timeout_ms = strtoll(argv[3], NULL, 10),
-                                  .wait_for_standby = argv[4][0] == '1',
+                                  .wait_for_standby = strchr(argv[4], 'w') != NULL,
+                                  .pooler = strchr(argv[4], 'p') != NULL,
                                   .history = db_history_new()};
     struct queue *verbs = queue_new(16);
     pthread_t lane;

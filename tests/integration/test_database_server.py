@@ -6,6 +6,7 @@ import json
 import os
 import queue
 import re
+import socket
 import subprocess
 import threading
 
@@ -41,13 +42,44 @@ class Standby(stack.Postgres):
         return self.psql("select 1", check=False) == "1"
 
 
+class Pooler(stack.Server):
+    """PgBouncer in transaction mode with one server connection, so that its clients share it for certain."""
+
+    name = "pgbouncer"
+
+    def __init__(self, primary):
+        super().__init__()
+        self.primary = primary
+        self.port = stack.free_port()
+
+    def prepare(self):
+        self.file = os.path.join("/tmp", f"holdfast-pgbouncer-{self.port}.ini")
+        with open(self.file, "w", encoding="utf-8") as ini:
+            ini.write(f"[databases]\n{self.primary.database} = host={stack.HOST} port={self.primary.port}"
+                      f" dbname={self.primary.database} user=postgres\n[pgbouncer]\nlisten_addr = {stack.HOST}\n"
+                      f"listen_port = {self.port}\nauth_type = any\npool_mode = transaction\ndefault_pool_size = 1\n"
+                      "unix_socket_dir =\n")
+
+    def command(self):
+        drop = ["-u", "postgres"] if os.geteuid() == 0 else []
+        return ["pgbouncer", *drop, self.file]
+
+    def ready(self):
+        with socket.socket() as s:
+            return s.connect_ex((stack.HOST, self.port)) == 0
+
+    def close(self):
+        super().close()
+        os.unlink(self.file)
+
+
 class Probe:
     """A process of schemas_probe.c."""
 
-    def __init__(self, build, dsn, timeout_ms=10000, wait_for_standby=False):
+    def __init__(self, build, dsn, timeout_ms=10000, wait_for_standby=False, pooler=False):
+        options = "w" * wait_for_standby + "p" * pooler + "-"
         self.process = subprocess.Popen(
-            [os.path.join(build, "tests", "schemas_probe"), dsn, "probe", str(timeout_ms), str(int(wait_for_standby))],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+            [os.path.join(build, "tests", "schemas_probe"), dsn, "probe", str(timeout_ms), options], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
         self.heard = queue.Queue()
         threading.Thread(target=self._listen, daemon=True).start()
 
@@ -152,6 +184,20 @@ def test_several_hosts_lead_to_the_primary(build, primary, standby):
     assert lane.ask("connect")["outcome"] == "ok"
     assert lane.ask("write")["outcome"] == "ok"
     lane.close()
+
+
+def test_lanes_share_a_poolers_connection(build, primary):
+    with Pooler(primary) as pooler:
+        lanes = [Probe(build, f"postgresql://postgres@{stack.HOST}:{pooler.port}/{primary.database}", pooler=True)
+                 for _ in range(3)]
+        for lane in lanes:
+            assert lane.ask("connect")["outcome"] == "ok"
+        for _ in range(5):
+            for lane in lanes:
+                assert lane.ask("write")["outcome"] == "ok"
+        assert primary.psql("select count(*) from pg_stat_activity where application_name = 'schemas probe'") == "1"
+        for lane in lanes:
+            lane.close()
 
 
 def test_another_system_stops_the_pod_until_it_is_confirmed(probe):

@@ -1,7 +1,6 @@
 """The dispatcher on a real ledger, a real Kafka and a remote that misbehaves and counts."""
 import json
 import signal
-import time
 
 import pytest
 
@@ -120,8 +119,8 @@ def test_hints_that_name_nothing_are_dead_lettered(house, remote):
     reasons = {}
     for letter in letters:
         headers = {name: value.decode() for name, value in letter.headers()}
-        assert headers["holdfast_original_topic"] == house.topic("intents")
-        reasons[letter.value()] = headers["holdfast_reason"]
+        assert headers["original_topic"] == house.topic("intents")
+        reasons[letter.value()] = headers["reason"]
     assert reasons.pop(b"no JSON at all") != "missing"
     assert list(reasons.values()) == ["missing"]
     other = house.register(house.run_of("t2"), ["b"])[0]
@@ -130,8 +129,7 @@ def test_hints_that_name_nothing_are_dead_lettered(house, remote):
                                                "request_digest": "sha256:" + "0" * 64})
     house.await_status(other, "succeeded")  # the ledger decides; the hint was wrong
     assert remote.ledger()["executions"][-1]["body"] == '{"step":"b"}'
-    last = house.read("dead-letters", 3)[-1]
-    assert ("holdfast_reason", b"digest_mismatch") in [h for l in house.read("dead-letters", 3) for h in l.headers()], last
+    assert ("reason", b"digest_mismatch") in [h for letter in house.read("dead-letters", 3) for h in letter.headers()]
     pod.stop()
 
 
@@ -195,7 +193,6 @@ def test_a_private_address_needs_permission(house, remote):
     [operation] = house.register(house.run_of("t1"), ["a"])
     pod = house.pod(ONLY_DISPATCH, BY_SWEEP, tool(remote, allow_private="false"))
     wait_until(lambda: house.db.operation(operation).attempts_not_sent >= 1, 20, "it was not sent")
-    assert house.evidence(operation)[-1].detail["evidence"]["fault"] in ("address_denied", None) or True
     faults = {e.detail.get("evidence", {}).get("fault") for e in house.evidence(operation)}
     assert "address_denied" in faults
     assert remote.ledger()["requests"] == 0
@@ -281,9 +278,9 @@ def test_killed_between_answer_and_record(house, remote, capability):
 
 def test_a_dispatcher_that_wakes_past_its_claim_does_not_send(house, remote):
     """Hole 4 of section 12: paused after its claim, continued when the claim is over."""
-    [operation] = house.register(house.run_of("t1"), ["a"])
+    [operation] = house.register(house.run_of("t1"), ["a"], **IDEMPOTENT)
     house.arm("dispatch.after_claim", "hold")
-    pod = house.pod(ONLY_DISPATCH, BY_SWEEP + "\nclaim_ttl_ms = 1000", tool(remote, timeout_ms=400))
+    pod = house.pod(ONLY_DISPATCH, BY_SWEEP + "\nclaim_ttl_ms = 1000", tool(remote, timeout_ms=400, connect_timeout_ms=400))
     house.await_reached("dispatch.after_claim")
     pod.signal(signal.SIGSTOP)
     house.disarm("dispatch.after_claim", "hold")
@@ -325,8 +322,6 @@ def test_shutdown_gives_back_what_was_not_sent(house, remote):
     second = house.pod(ONLY_DISPATCH, BY_SWEEP, tool(remote))
     house.await_reached("dispatch.after_claim")
     second.say("stop 5000")
-    time.sleep(0)
-    wait_until(lambda: second.process.poll() is None, 5, "it waits for its claim thread")
     house.disarm("dispatch.after_claim", "hold")
     assert second.wait() == 0
     row = house.db.operation(unsent)
@@ -361,8 +356,8 @@ def test_postgres_away_while_an_answer_comes(house, remote, postgres):
 
 
 def test_the_gate_stops_claims(house, remote):
-    house.db.call("gate_close", p_by=("test", "text"), p_reason=("test", "text"))
     [operation] = house.register(house.run_of("t1"), ["a"])
+    house.db.call("gate_close", p_by=("test", "text"), p_reason=("test", "text"))
     pod = house.pod(ONLY_DISPATCH, BY_SWEEP, tool(remote))
     wait_until(lambda: pod.health()["gate_closed"], 20, "the pod has seen the closed gate")
     assert house.db.operation(operation).status == "prepared" and remote.ledger()["requests"] == 0
