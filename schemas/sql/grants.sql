@@ -54,8 +54,7 @@ BEGIN
             ON p.proname = g.key
     LOOP
         IF v_function.signature IS NULL THEN
-            RAISE WARNING 'grants: there is no function @iface@.%', v_function.name;
-            CONTINUE;
+            RAISE EXCEPTION 'grants: there is no function @iface@.%', v_function.name;
         END IF;
         IF v_function.letters IS NULL THEN
             RAISE EXCEPTION 'grants: nobody is named for @iface@.%', v_function.name;

@@ -7,7 +7,10 @@
 --   outbox, outbox_oldest_seconds               events not published yet
 --   tools   [{"tool", "prepared", "dispatching", "unsent", "unknown", "unknown_oldest_seconds"}, …]
 --   shards  [{"shard", "rows", "oldest_seconds"}, …] of every shard
--- Locks: none. Tables: ready, worker_leases, agent_runs, timers, tool_operations, outbox_events, control; view stranded.
+-- parked and stranded need a scan over all runs. All pods together spend at most a twentieth of one core on it: an answer
+-- younger than twenty times what it cost to get is given again.
+-- Locks: gauges (SKIP LOCKED). Tables: ready, worker_leases, agent_runs, timers, tool_operations, outbox_events, control,
+--         gauges; view stranded.
 CREATE OR REPLACE FUNCTION @iface@.stats()
 RETURNS TABLE (ready bigint, held bigint, parked bigint, timers bigint, stranded bigint, prepared bigint,
                dispatching bigint, unsent bigint, unknown bigint, unknown_oldest_seconds double precision, outbox bigint,
@@ -22,7 +25,9 @@ DECLARE
     t timestamptz := clock_timestamp();
     o record;
     e record;
+    r record;
 BEGIN
+    r := @schema@.stats_of_runs();
     SELECT * INTO o FROM @schema@.stats_of_operations(t);
     SELECT sum(g.rows)::bigint AS rows, max(g.oldest) AS oldest,
            jsonb_agg(jsonb_build_object('shard', g.shard, 'rows', g.rows, 'oldest_seconds', g.oldest) ORDER BY g.shard)
@@ -35,10 +40,45 @@ BEGIN
              GROUP BY n.shard) g;
     RETURN QUERY
     SELECT (SELECT count(*) FROM @schema@.ready), (SELECT count(*) FROM @schema@.worker_leases l WHERE l.owner IS NOT NULL),
-           (SELECT count(*) FROM @schema@.agent_runs r
-             WHERE r.wait_mode IS NOT NULL AND r.status IN ('pending', 'running') AND r.woke_reason IS NULL),
-           (SELECT count(*) FROM @schema@.timers), (SELECT count(*) FROM @schema@.stranded),
-           o.prepared, o.dispatching, o.unsent, o.unknown, o.oldest::double precision, e.rows, e.oldest, o.tools, e.shards;
+           r.parked, (SELECT count(*) FROM @schema@.timers), r.stranded, o.prepared, o.dispatching, o.unsent, o.unknown,
+           o.oldest, e.rows, e.oldest, o.tools, e.shards;
+END
+$$;
+
+-- stats_of_runs(OUT parked, OUT stranded): counted now, or by whoever counted last.
+CREATE OR REPLACE FUNCTION @schema@.stats_of_runs(OUT parked bigint, OUT stranded bigint)
+LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, @schema@, pg_temp
+AS $$
+#variable_conflict use_column
+DECLARE
+    g     @schema@.gauges%ROWTYPE;
+    t     timestamptz := clock_timestamp();
+    v_can boolean := current_setting('transaction_read_only') = 'off';
+BEGIN
+    SELECT * INTO g FROM @schema@.gauges;
+    IF FOUND AND t BETWEEN g.at AND g.at + 20 * g.took THEN
+        parked := g.parked;
+        stranded := g.stranded;
+        RETURN;
+    END IF;
+    IF v_can AND g.at IS NOT NULL THEN
+        PERFORM FROM @schema@.gauges FOR NO KEY UPDATE SKIP LOCKED;
+        IF NOT FOUND THEN -- somebody is counting
+            parked := g.parked;
+            stranded := g.stranded;
+            RETURN;
+        END IF;
+    END IF;
+    SELECT count(*) INTO parked FROM @schema@.agent_runs r
+     WHERE r.wait_mode IS NOT NULL AND r.status IN ('pending', 'running') AND r.woke_reason IS NULL;
+    SELECT count(*) INTO stranded FROM @schema@.stranded;
+    IF v_can THEN
+        INSERT INTO @schema@.gauges AS old (at, took, parked, stranded)
+        VALUES (clock_timestamp(), clock_timestamp() - t, parked, stranded)
+            ON CONFLICT (the_one) DO UPDATE
+           SET at = excluded.at, took = excluded.took, parked = excluded.parked, stranded = excluded.stranded;
+    END IF;
 END
 $$;
 

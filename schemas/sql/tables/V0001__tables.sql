@@ -322,6 +322,15 @@ CREATE TABLE @schema@.gate_log (
     detail  jsonb NOT NULL DEFAULT '{}'::jsonb
 );
 
+-- What stats() last counted by a scan over all runs, and how long that took: see there.
+CREATE TABLE @schema@.gauges (
+    the_one  boolean PRIMARY KEY DEFAULT true CHECK (the_one),
+    at       timestamptz NOT NULL,
+    took     interval NOT NULL,
+    parked   bigint NOT NULL,
+    stranded bigint NOT NULL
+) WITH (fillfactor = 50);
+
 -- The state machines, once. A trigger refuses what is not here; diagrams in docs/ are printed from here.
 CREATE TABLE @schema@.run_transition (
     from_status text NOT NULL,

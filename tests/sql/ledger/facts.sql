@@ -55,4 +55,11 @@ BEGIN
     PERFORM probe.same((jsonb_array_length(s.shards), s.outbox)::text, (8, 2)::text);
     PERFORM probe.same((SELECT sum(x.rows) FROM jsonb_to_recordset(s.shards) x (rows int)), 2::bigint);
     ASSERT s.outbox_oldest_seconds BETWEEN 0 AND 30;
+
+    -- What needs a scan over all runs is counted again only after twenty times as long as it took.
+    UPDATE holdfast.gauges SET parked = 77, stranded = 78, at = clock_timestamp(), took = '1 min';
+    PERFORM probe.same((SELECT (x.parked, x.stranded)::text FROM holdfast_v1.stats() x), (77, 78)::text);
+    UPDATE holdfast.gauges SET at = clock_timestamp() - interval '21 min';
+    PERFORM probe.same((SELECT (x.parked, x.stranded)::text FROM holdfast_v1.stats() x), (1, 0)::text);
+    ASSERT (SELECT g.took < '1 min' FROM holdfast.gauges g);
 END $$;
