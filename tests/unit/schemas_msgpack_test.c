@@ -85,6 +85,16 @@ static void depth(void **state)
     bytes[JSON_MAX_DEPTH] = 0x01; /* deeper than msgpack-c's own 32, as deep as JSON may be */
     assert_true(msgpack_parse((struct span){bytes, JSON_MAX_DEPTH + 1}, NULL, arena, &v, &error));
     bytes[JSON_MAX_DEPTH] = (char)0x91;
+    bytes[JSON_MAX_DEPTH + 1] = 0x01;
+    assert_false(msgpack_parse((struct span){bytes, JSON_MAX_DEPTH + 2}, NULL, arena, &v, &error));
+    assert_string_equal(error.reason, "too_deep");
+    struct json_limits limits = {.max_bytes = 3, .max_depth = 1};
+    assert_true(msgpack_parse(SPAN_LIT("\x92\x01\x02"), &limits, arena, &v, &error));
+    assert_false(msgpack_parse(SPAN_LIT("\x91\x91\x02"), &limits, arena, &v, &error));
+    assert_string_equal(error.place.p, "/0");
+    assert_false(msgpack_parse(SPAN_LIT("\x93\x01\x02\x03"), &limits, arena, &v, &error));
+    assert_string_equal(error.reason, "too_large");
+    bytes[JSON_MAX_DEPTH + 1] = (char)0x91;
     bytes[sizeof(bytes) - 1] = 0x01;
     assert_false(msgpack_parse((struct span){bytes, sizeof(bytes)}, NULL, arena, &v, &error));
     assert_string_equal(error.reason, "too_deep");
