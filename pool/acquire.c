@@ -127,7 +127,8 @@ static bool ask_again(struct acquire *a, const struct term *term, enum outcome o
 
 /* ---- by name ---- */
 
-/* Each run once, with the highest epoch that was named, and none that a claim has brought here meanwhile. */
+/* Each run once, with the highest epoch that was named, and none that a claim has brought here
+ * meanwhile. */
 static size_t distinct(struct acquire *a, struct hint *hints, size_t n)
 {
     size_t kept = 0;
@@ -246,7 +247,7 @@ void *acquire_run(void *pool)
     struct acquire a = {.pool = p, .fence = p->acquire_fence, .arena = arena_new()};
     a.batch = (size_t)p->cfg->pool.batch;
     if (prefilter_open(p->cfg, &a.prefilter) != OUTCOME_OK)
-        CHECK(!"the address of Redis was checked at start");
+        NOT_REACHED("the address of Redis was checked at start");
     struct hint *hints = memory_new(a.batch, sizeof(*hints));
     while (!atomic_load(&p->stopping) && fence_connect(a.fence, CLOCK_SECOND) != OUTCOME_OK)
         log_event(LOG_WARN, "acquire.waits_for_database", LOG_TEXT("detail", fence_error(a.fence)));

@@ -102,7 +102,7 @@ void *heart_run(void *pool)
     int64_t next_us = clock_mono_us();
     while (!atomic_load(&p->heart_over)) {
         int64_t now_us = clock_mono_us();
-        if (now_us < next_us && !b.soon) {
+        if (now_us < next_us && !b.soon && !atomic_exchange(&p->heart_soon, false)) {
             pool_sleep_until(p, next_us);
             continue;
         }

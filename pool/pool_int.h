@@ -45,6 +45,7 @@ struct pool {
     atomic_bool backlog_full; /* more runs due than ingest.max_due */
     atomic_bool ingest_ready; /* assigned and reading */
     atomic_bool heart_away;
+    atomic_bool heart_soon; /* somebody noticed that a lease has run out by the local clock */
     _Atomic int64_t clock_offset_us; /* the database's clock minus ours, as last looked at */
 
     /* The end, in this order. */

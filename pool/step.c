@@ -313,13 +313,21 @@ static void start_handler(struct pool *p, struct session *s)
 
 /* ---- the worker ---- */
 
+/* Local validity is over, and heart has not said anything: ask now. It may only stop work. */
+static void notice_expiry(struct pool *p, struct session *s)
+{
+    if (session_stopped(s) != SESSION_GOES || session_is_valid(s))
+        return;
+    struct fence_lease lease = {s->run_id, s->owner, s->epoch};
+    (void)sessions_stop(p->sessions, &lease, SESSION_DOUBT, p->steps);
+    atomic_store(&p->heart_soon, true);
+    pool_wake_sleepers(p);
+}
+
 /* Something speaks against going on: true, and the session is gone or lies on the shelf. */
 static bool stopped(struct pool *p, struct session *s)
 {
-    if (session_stopped(s) == SESSION_GOES && !session_is_valid(s)) {
-        struct fence_lease lease = {s->run_id, s->owner, s->epoch};
-        (void)sessions_stop(p->sessions, &lease, SESSION_DOUBT, p->steps);
-    }
+    notice_expiry(p, s);
     switch (session_stopped(s)) {
     case SESSION_GOES:
         if (!atomic_load(&p->stopping))
@@ -364,7 +372,10 @@ static void work(struct pool *p, struct session *s)
             start_handler(p, s);
         return;
     case SESSION_ANSWERED:
-        offer_answer(p, s);
+        /* in doubt nothing is written; once heart knows more it is offered, whatever that was */
+        notice_expiry(p, s);
+        if (!sessions_shelve(p->sessions, s))
+            offer_answer(p, s);
         return;
     case SESSION_FAILED:
         s->phase = SESSION_START;
