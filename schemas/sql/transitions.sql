@@ -27,8 +27,10 @@ INSERT INTO @schema@.operation_transition (from_status, verb, to_status, authori
     ('unknown',     'claim_unknown',    'dispatching',  'claim'),      -- same key, inside what the tool declared
     ('dispatching', 'record_result',    'succeeded',    'dispatcher'),
     ('dispatching', 'record_result',    'failed_final', 'dispatcher'),
+    ('dispatching', 'record_result',    'unknown',      'dispatcher'), -- a refusal while another attempt may have acted
     ('dispatching', 'record_not_sent',  'unknown',      'dispatcher'),
     ('dispatching', 'record_not_sent',  'cancelled',    'dispatcher'), -- unsent of a terminal run
+    ('unknown',     'record_not_sent',  'cancelled',    'dispatcher'), -- the same, said after the claim ran out
     ('dispatching', 'record_unknown',   'unknown',      'dispatcher'),
     ('dispatching', 'expire_claims',    'unknown',      'claim'),
     ('dispatching', 'sweep',            'unknown',      'claim'),
