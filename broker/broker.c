@@ -25,7 +25,7 @@ const char *broker_result_word(enum broker_result result)
     case BROKER_FENCED:
         return "fenced";
     }
-    CHECK(!"a result outside the enumeration");
+    NOT_REACHED("a result outside the enumeration");
 }
 
 enum broker_result broker_fail(struct broker_error *ret_error, enum broker_result result,
@@ -147,7 +147,7 @@ static enum broker_scope scope_of(enum config_kafka_scope scope)
     case KAFKA_PRODUCER:
         return BROKER_PRODUCER;
     }
-    CHECK(!"a scope outside the enumeration");
+    NOT_REACHED("a scope outside the enumeration");
 }
 
 enum broker_result broker_open_config(const struct config *config, const char *bootstrap,

@@ -107,7 +107,7 @@ static const char *scope_prefix(enum broker_scope scope)
     case BROKER_PRODUCER:
         return "kafka.producer.";
     }
-    CHECK(!"a scope outside the enumeration");
+    NOT_REACHED("a scope outside the enumeration");
 }
 
 static void set_ours(rd_kafka_conf_t *conf, const struct broker_setting *settings)

@@ -11,6 +11,8 @@ target_include_directories(holdfast_flags INTERFACE "${CMAKE_SOURCE_DIR}")
 target_compile_options(holdfast_flags INTERFACE
     -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wswitch-enum -Wstrict-prototypes -Wvla -Wformat=2
     -Werror -fno-common -fno-omit-frame-pointer -fstack-protector-strong -fvisibility=hidden)
+# librdkafka's RD_KAFKA_V_… check their arguments' types with statement expressions, which both compilers know.
+target_compile_options(holdfast_flags INTERFACE $<$<C_COMPILER_ID:Clang>:-Wno-gnu-statement-expression>)
 target_link_options(holdfast_flags INTERFACE -Wl,-z,relro,-z,now,-z,noexecstack)
 set(THREADS_PREFER_PTHREAD_FLAG ON)
 find_package(Threads REQUIRED)

@@ -61,8 +61,8 @@ static void metrics_are_open_metrics(void **state)
         "\nlease_acquire_total{outcome=\"busy\"} 1\n",
         "\nholdfast_kafka_lag{topic=\"a\\\"b\\\\c\\nd\",partition=\"0\"} 1.5\n",
         "\nholdfast_db_connected 1\n",
-        "# TYPE lease_row_lock_wait_seconds histogram\n# UNIT lease_row_lock_wait_seconds "
-        "seconds\n",
+        "# TYPE lease_row_lock_wait_seconds histogram\n",
+        "# UNIT lease_row_lock_wait_seconds seconds\n",
         "\nlease_row_lock_wait_seconds_bucket{le=\"0.0005\"} 1\n",
         "\nlease_row_lock_wait_seconds_bucket{le=\"0.5\"} 2\n",
         "\nlease_row_lock_wait_seconds_bucket{le=\"+Inf\"} 3\n",
