@@ -27,23 +27,14 @@ def files():
     yield HERE / "grants.sql"
 
 
-def version():
-    return max(table_version(p) for p in (HERE / "tables").glob("V[0-9]*__*.sql"))
+def number(path):
+    """Of a table file, else 0."""
+    match = re.match(r"V(\d+)__", path.name)
+    return int(match.group(1)) if match and path.parent.name == "tables" else 0
 
 
-def table_version(path):
-    found = re.match(r"V(\d+)__", path.name)
-    return int(found.group(1)) if found else 0
-
-
-def digest(data):
+def sha256(data):
     return hashlib.sha256(data).hexdigest()
-
-
-def digest_of_all():
-    """The same as cmake/HoldfastSql.cmake computes over the embedded files."""
-    lines = (f"{p.relative_to(HERE)} {digest(p.read_bytes())}\n" for p in files() if p.exists())
-    return digest("".join(lines).encode())
 
 
 VERSIONS = """-- Which table files ran here, and with what content.
@@ -55,37 +46,34 @@ CREATE TABLE IF NOT EXISTS @schema@.schema_version (
 );
 """
 
-
-def version_row(path):
-    return (f"INSERT INTO @schema@.schema_version (version, name, digest) VALUES ({table_version(path)}, "
-            f"'{path.relative_to(HERE)}', '{digest(path.read_bytes())}');\n")
-
-
-def control_row(shards, mode):
-    return f"""-- The control row: made once, by the first migration.
+CONTROL = """-- The control row: made once, by the first migration.
 INSERT INTO @schema@.control (system_identifier, timeline, schema_version, shards, failover_mode)
-SELECT s.system_identifier, @schema@.server_timeline(), {version()}, {shards}, '{mode}' FROM pg_control_system() s
+SELECT s.system_identifier, @schema@.server_timeline(), {version}, {shards}, '{mode}' FROM pg_control_system() s
 ON CONFLICT DO NOTHING;
 INSERT INTO @schema@.relay_positions (shard)
 SELECT g FROM @schema@.control c, generate_series(0, c.shards - 1) g ON CONFLICT DO NOTHING;
 -- What is installed, for everybody to read.
-COMMENT ON SCHEMA @iface@ IS 'holdfast tables {version()} sql {digest_of_all()}';
+COMMENT ON SCHEMA @iface@ IS 'holdfast tables {version} sql {digest}';
 """
 
 
-def script(schema="holdfast", role="holdfast_", shards=8, mode="async", only_existing=False):
-    parts = []
+def script(schema="holdfast", role="holdfast_", shards=8, mode="async"):
+    parts, digests, version = [], "", 0
     for path in files():
-        if only_existing and not path.exists():
-            continue
-        part = f"-- {path.relative_to(HERE)}\n" + path.read_text().rstrip("\n") + "\n"
-        parts.append(part + (version_row(path) if table_version(path) else ""))
-        if path.name == "roles.sql":
+        name, data = path.relative_to(HERE).as_posix(), path.read_bytes()
+        digests += f"{name} {sha256(data)}\n"
+        text = f"-- {name}\n" + data.decode().rstrip("\n") + "\n"
+        if number(path):
+            version = max(version, number(path))
+            text += (f"INSERT INTO @schema@.schema_version (version, name, digest) VALUES "
+                     f"({number(path)}, '{name}', '{sha256(data)}');\n")
+        parts.append(text)
+        if name == "roles.sql":
             parts.append(VERSIONS)
-    parts.append(control_row(shards, mode))
+    parts.append(CONTROL.format(version=version, shards=shards, mode=mode, digest=sha256(digests.encode())))
     text = "\n".join(parts)
-    for name, value in (("@schema@", schema), ("@iface@", schema + "_v1"), ("@role@", role)):
-        text = text.replace(name, value)
+    for place, value in (("@schema@", schema), ("@iface@", schema + "_v1"), ("@role@", role)):
+        text = text.replace(place, value)
     return text
 
 

@@ -8,7 +8,9 @@
 --   exhausted         of these, those at their attempt limit: failed
 --   timers_due        parked runs that became ready by time; deadlines: those of them by their deadline
 --   claims_expired    dispatches whose claim ran out
---   requests_missing  controls whose task never came; missing: their records, to be dead-lettered
+--   requests_missing  controls whose task never came; missing: of those that are records, to be dead-lettered,
+--                     [{"tenant_id", "task_id", "request_key", "verb", "source", "by", "record"}, …]. The record stays in
+--                     `requests`, for this answer may be lost
 --   tokens_pruned     claim tokens past control.token_keep_ms
 --   due               run ids that may be acquired now: worth a hint
 -- Outcomes: ok; not_holder (nothing was done).
@@ -107,8 +109,12 @@ BEGIN
             FROM unnest(v_keys.tenants, v_keys.keys) AS u(tenant_id, request_key)
             WHERE q.tenant_id = u.tenant_id AND q.request_key = u.request_key
               AND q.outcome = 'waiting' AND q.waiting_until <= t
-            RETURNING q.record)
-        SELECT count(*), jsonb_agg(g.record) FILTER (WHERE g.record IS NOT NULL) INTO v_missing, v_records FROM gone g;
+            RETURNING q.tenant_id, q.task_id, q.request_key, q.verb, q.source, q.requested_by, q.record)
+        SELECT count(*), jsonb_agg(jsonb_build_object(
+                   'tenant_id', g.tenant_id, 'task_id', g.task_id, 'request_key', g.request_key, 'verb', g.verb,
+                   'source', g.source, 'by', g.requested_by, 'record', g.record))
+                   FILTER (WHERE g.record IS NOT NULL)
+        INTO v_missing, v_records FROM gone g;
     END IF;
 
     SELECT x.expired INTO v_claims FROM @iface@.expire_claims(least(p_limit, 1000)) x;
