@@ -2,14 +2,18 @@
  * demand. */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
 #include "base/clock.h"
+#include "base/lock.h"
+#include "base/queue.h"
 #include "broker/broker.h"
 
 #define WAIT_MS 30000
@@ -225,6 +229,100 @@ static void a_dead_letter_is_the_record_unchanged_with_headers_that_say_why(void
     broker_producer_close(p);
 }
 
+/* ---- One thread polls, others say done, another pauses: as in a pod ---- */
+
+enum { FLOOD = 4000, HELPERS = 3 };
+
+struct crew {
+    struct queue *queue;
+    struct broker_consumer *consumer;
+    struct broker *broker;
+    _Atomic int done;
+};
+
+static void *finish_records(void *argument)
+{
+    struct crew *crew = argument;
+    void *batch[64];
+    size_t n;
+
+    while ((n = queue_pop_many(crew->queue, batch, 64, CLOCK_FOREVER)) > 0) {
+        for (size_t i = 0; i < n; i++) {
+            broker_done(batch[i]);
+            broker_record_free(batch[i]);
+        }
+        atomic_fetch_add(&crew->done, (int)n);
+    }
+    return NULL;
+}
+
+/* A pause throws away what was fetched ahead: each round waits for some progress, or there would be
+ * none. */
+static void *pause_and_resume(void *argument)
+{
+    struct crew *crew = argument;
+    const struct timespec moment = {0, 1000 * 1000};
+
+    for (int round = 0; round < 10; round++) {
+        broker_pause_all(crew->consumer);
+        broker_pause(crew->consumer, TOPIC, 0);
+        broker_resume(crew->consumer, TOPIC, 0);
+        broker_resume_all(crew->consumer);
+        (void)broker_outstanding(crew->consumer);
+        int before = atomic_load(&crew->done);
+        while (atomic_load(&crew->done) < before + FLOOD / 20 && !queue_is_closed(crew->queue))
+            (void)nanosleep(&moment, NULL);
+    }
+    return NULL;
+}
+
+static void *flood(void *argument)
+{
+    struct crew *crew = argument;
+    struct broker_producer *p;
+    char key[32];
+
+    CHECK(broker_producer_open(crew->broker, &p, NULL) == BROKER_OK);
+    for (int i = 0; i < FLOOD; i++) {
+        (void)snprintf(key, sizeof key, "flood-%d", i);
+        produce(p, key, "x");
+    }
+    CHECK(broker_flush(p, WAIT_MS) == BROKER_OK);
+    broker_producer_close(p);
+    return NULL;
+}
+
+static void records_are_done_by_other_threads_while_it_polls(void **state)
+{
+    struct world *w = *state;
+    struct crew crew = {
+        .queue = queue_new(256), .broker = w->broker, .consumer = consumer(w, "crew")};
+    pthread_t threads[HELPERS + 2];
+    int64_t deadline = clock_deadline_us(90 * CLOCK_SECOND), behind = -1;
+    int seen = 0;
+
+    for (int i = 0; i < HELPERS; i++)
+        assert_true(thread_start(&threads[i], "finish", finish_records, &crew));
+    assert_true(thread_start(&threads[HELPERS], "pause", pause_and_resume, &crew));
+    assert_true(thread_start(&threads[HELPERS + 1], "flood", flood, &crew));
+    while (seen < FLOOD && clock_mono_us() < deadline) {
+        struct broker_record *r = broker_poll(crew.consumer, 100);
+        if (!r)
+            continue;
+        seen += r->key.n > 6 && memcmp(r->key.p, "flood-", 6) == 0;
+        assert_true(queue_push(crew.queue, r, CLOCK_FOREVER));
+    }
+    assert_int_equal(seen, FLOOD);
+    queue_close(crew.queue);
+    for (int i = 0; i < HELPERS + 2; i++)
+        thread_join(threads[i]);
+    assert_int_equal(broker_outstanding(crew.consumer), 0);
+    broker_consumer_close(crew.consumer);
+    assert_int_equal(broker_group_lag(w->broker, "crew", TOPIC, WAIT_MS, &behind, NULL), BROKER_OK);
+    assert_int_equal(behind, 0);
+    queue_free(crew.queue);
+}
+
 static void the_mock_says_that_it_is_one(void **state)
 {
     struct world *w = *state;
@@ -271,6 +369,7 @@ int main(void)
         cmocka_unit_test(records_outlive_their_consumer),
         cmocka_unit_test(a_message_too_large_is_refused_at_once),
         cmocka_unit_test(a_dead_letter_is_the_record_unchanged_with_headers_that_say_why),
+        cmocka_unit_test(records_are_done_by_other_threads_while_it_polls),
         cmocka_unit_test(the_mock_says_that_it_is_one),
         cmocka_unit_test(nobody_there_is_said_in_time),
     };
