@@ -63,6 +63,9 @@ static const struct broker_setting consumer_preferences[] = {
     {"session.timeout.ms",
      "10000"}, /* how long a killed pod's partitions stand still; default 45 s */
     {"heartbeat.interval.ms", "2000"},
+    /* A resume has to wait until the long poll under way comes back, twice at worst: with the
+     * default of 500 ms a pause costs half a second to a second of standing still. */
+    {"fetch.wait.max.ms", "100"},
     {"topic.metadata.refresh.interval.ms", "60000"},
     {NULL, NULL},
 };
