@@ -263,7 +263,7 @@ static void *pause_and_resume(void *argument)
     struct crew *crew = argument;
     const struct timespec moment = {0, 1000 * 1000};
 
-    for (int round = 0; round < 10; round++) {
+    for (int round = 0; round < 3; round++) {
         broker_pause_all(crew->consumer);
         broker_pause(crew->consumer, TOPIC, 0);
         broker_resume(crew->consumer, TOPIC, 0);
