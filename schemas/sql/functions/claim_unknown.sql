@@ -53,7 +53,7 @@ BEGIN
     IF p_operation_ids IS NULL THEN
         SELECT array_agg(l.operation_id) INTO v_locked FROM (
             SELECT c.operation_id
-              FROM unnest(coalesce(p_tools, @schema@.open_tools())) n (tool)
+              FROM (SELECT DISTINCT u.tool FROM unnest(coalesce(p_tools, @schema@.open_tools())) u (tool)) n
              CROSS JOIN LATERAL (
                 SELECT o.operation_id
                   FROM @schema@.tool_operations o

@@ -154,7 +154,7 @@ BEGIN
     PERFORM probe.same(probe.again('default/' || r || '/' || s || '/1', p_ttl_ms => 10000), 'not_allowed')
        FROM unnest('{none,id,query,forever,old,edge}'::text[]) s;
     PERFORM probe.same((SELECT string_agg(step_id, ' ') FROM holdfast_v1.claim_unknown('d2', gen_random_uuid(), 100, 10000,
-                                                                                       NULL, NULL)), 'key');
+                                                                                       '{pay,pay}', NULL)), 'key');
     -- The whole term of the claim must lie inside the retention: a shorter one still fits.
     PERFORM probe.same(probe.again('default/' || r || '/edge/1', p_ttl_ms => 1000), 'claimed 2/3');
     PERFORM probe.same(probe.claim('default/' || r || '/none/1'), 'not_ready');
