@@ -26,7 +26,8 @@ struct invocation {
 
 const struct option_row command_common_options[] = {
     {"config", 'c', "FILE", "read configuration from FILE (default: $HOLDFAST_CONFIG, else none)"},
-    {"set", 's', "SECTION.NAME=VALUE", "set one option; may be repeated; wins over file and environment"},
+    {"set", 's', "SECTION.NAME=VALUE",
+     "set one option; may be repeated; wins over file and environment"},
     {"json", 'j', NULL, "print JSON for scripts"},
     {"help", 'h', NULL, "show this help"},
     {0},
@@ -117,7 +118,8 @@ bool invocation_integer(const struct invocation *inv, const char *option, long m
     return true;
 }
 
-// The option rows of a command and the common ones, as getopt wants them; index i belongs to ret_rows[i].
+// The option rows of a command and the common ones, as getopt wants them; index i belongs to
+// ret_rows[i].
 static int getopt_tables(const struct command *command, struct option *ret_long, char *ret_short,
                          const struct option_row **ret_rows)
 {
@@ -130,9 +132,9 @@ static int getopt_tables(const struct command *command, struct option *ret_long,
             if (n == MAX_OPTIONS)
                 abort();
             ret_rows[n] = row;
-            ret_long[n] = (struct option){
-                row->name, row->value != NULL ? required_argument : no_argument, NULL,
-                LETTER_FREE + n};
+            ret_long[n] =
+                (struct option){row->name, row->value != NULL ? required_argument : no_argument,
+                                NULL, LETTER_FREE + n};
             n++;
             if (row->letter != 0) {
                 *letters++ = row->letter;
@@ -185,7 +187,8 @@ static bool read_options(struct invocation *inv, int argc, char **argv)
     return true;
 }
 
-// Words a command name and argv have in common: "topics apply" against argv[1..]. 0: not this command.
+// Words a command name and argv have in common: "topics apply" against argv[1..]. 0: not this
+// command.
 static int words_matched(const char *name, int argc, char **argv)
 {
     int words = 0;

@@ -1,6 +1,8 @@
-// The command table: each command is one row (name, arguments, function, sentence, options, examples).
+// The command table: each command is one row (name, arguments, function, sentence, options,
+// examples).
 //
-// Purpose: parsing, --help at every level, docs/CLI.md, shell completion and dispatch are all made from the
+// Purpose: parsing, --help at every level, docs/CLI.md, shell completion and dispatch are all made
+// from the
 //          rows in table.c, so that none of them can disagree with another.
 // Ownership: rows are static. An invocation borrows argv; what it owns is freed by command_main().
 // Threads: main only.
@@ -48,7 +50,8 @@ extern const struct option_row command_common_options[];
 
 int command_main(int argc, char **argv);
 
-// What the user typed. Values are NULL when the option was not given; the last of a repeated one wins.
+// What the user typed. Values are NULL when the option was not given; the last of a repeated one
+// wins.
 const struct command *invocation_command(const struct invocation *inv);
 const char *invocation_value(const struct invocation *inv, const char *option);
 bool invocation_flag(const struct invocation *inv, const char *option);
@@ -70,7 +73,8 @@ void help_command(FILE *out, const struct command *command);
 void help_markdown(FILE *out);
 void help_completion_bash(FILE *out);
 
-// An error on standard error: what happened, then what to do about it. Both end without a full stop or newline.
+// An error on standard error: what happened, then what to do about it. Both end without a full stop
+// or newline.
 void say_error(const char *fix, const char *format, ...) __attribute__((format(printf, 2, 3)));
 // The same for wrong use of a command; points to --help. Returns EXIT_CANNOT_RUN.
 int say_usage(const struct invocation *inv, const char *format, ...)

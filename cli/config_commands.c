@@ -21,7 +21,8 @@ int command_config_print(struct invocation *inv)
 // The question is whether the configuration holds, so "no" is 1 here and not 2.
 int command_config_check(struct invocation *inv)
 {
-    struct config *cfg CLEANUP(config_drop) = session_config(inv, CONFIG_NEEDS_POSTGRES | CONFIG_NEEDS_KAFKA);
+    struct config *cfg CLEANUP(config_drop) =
+        session_config(inv, CONFIG_NEEDS_POSTGRES | CONFIG_NEEDS_KAFKA);
     if (cfg == NULL)
         return EXIT_HOLDS_NOT;
     struct broker *broker CLEANUP(session_broker_drop) = session_broker(cfg);

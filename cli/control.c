@@ -1,5 +1,5 @@
-// holdfast cancel, holdfast retry: the same requests as records of the tasks topic, made through the same decoder, and
-// applied at once so that the answer is the outcome.
+// holdfast cancel, holdfast retry: the same requests as records of the tasks topic, made through
+// the same decoder, and applied at once so that the answer is the outcome.
 #include "cli/commands.h"
 #include "cli/session.h"
 #include "fence/fence.h"
@@ -8,7 +8,8 @@
 #include <string.h>
 
 // What the command asks for, as a producer would have written it.
-static struct span record_of(const struct invocation *inv, const char *type, const char *request_id, struct arena *arena)
+static struct span record_of(const struct invocation *inv, const char *type, const char *request_id,
+                             struct arena *arena)
 {
     struct json_builder *b = json_builder_new(arena);
     struct json_node *o = json_new_object(b);
@@ -29,13 +30,15 @@ static struct span record_of(const struct invocation *inv, const char *type, con
     return json_build(b, o);
 }
 
-static bool decode(const struct invocation *inv, const char *type, struct arena *arena, struct message *ret)
+static bool decode(const struct invocation *inv, const char *type, struct arena *arena,
+                   struct message *ret)
 {
     char made[37];
     uuid_format(uuid_v7(), made);
     const char *request_id = invocation_value(inv, "request-id");
     struct raw_record record = {
-        .cluster = SPAN_LIT("cli"), .topic = SPAN_LIT("cli"),
+        .cluster = SPAN_LIT("cli"),
+        .topic = SPAN_LIT("cli"),
         .value = record_of(inv, type, request_id != NULL ? request_id : made, arena)};
     struct reject reject;
     if (message_decode(&record, NULL, arena, ret, &reject))
@@ -96,37 +99,53 @@ static int failed(struct fence *lane, enum outcome outcome)
     return EXIT_CANNOT_RUN;
 }
 
-static enum outcome cancel(struct fence *lane, const struct message *m, struct span source, struct arena *arena,
-                           struct answer *ret)
+static enum outcome cancel(struct fence *lane, const struct message *m, struct span source,
+                           struct arena *arena, struct answer *ret)
 {
-    struct fence_cancel_item item = {
-        .tenant = m->tenant_id, .task = m->task_id, .key = m->request_key, .own_key = true, .digest = m->digest,
-        .source = source, .by = m->by, .run_id = {m->run_id, !m->has_run}, .reason = m->reason,
-        .record = {m->record}};
+    struct fence_cancel_item item = {.tenant = m->tenant_id,
+                                     .task = m->task_id,
+                                     .key = m->request_key,
+                                     .own_key = true,
+                                     .digest = m->digest,
+                                     .source = source,
+                                     .by = m->by,
+                                     .run_id = {m->run_id, !m->has_run},
+                                     .reason = m->reason,
+                                     .record = {m->record}};
     struct fence_cancel_result *r;
     enum outcome outcome = fence_cancel(lane, &item, 1, arena, &r);
     if (outcome == OUTCOME_OK)
-        *ret = (struct answer){r->outcome, r->first_outcome, r->run_id, r->status, r->detached, "detached"};
+        *ret = (struct answer){r->outcome, r->first_outcome, r->run_id,
+                               r->status,  r->detached,      "detached"};
     return outcome;
 }
 
-static enum outcome retry(struct fence *lane, const struct message *m, struct span source, struct arena *arena,
-                          struct answer *ret)
+static enum outcome retry(struct fence *lane, const struct message *m, struct span source,
+                          struct arena *arena, struct answer *ret)
 {
-    struct fence_retry_item item = {
-        .tenant = m->tenant_id, .task = m->task_id, .key = m->request_key, .own_key = true, .digest = m->digest,
-        .source = source, .by = m->by, .run_id = {m->run_id, !m->has_run}, .new_run_id = uuid_v7(),
-        .fresh = m->fresh, .allow_unsettled = m->allow_unsettled, .reason = m->reason};
+    struct fence_retry_item item = {.tenant = m->tenant_id,
+                                    .task = m->task_id,
+                                    .key = m->request_key,
+                                    .own_key = true,
+                                    .digest = m->digest,
+                                    .source = source,
+                                    .by = m->by,
+                                    .run_id = {m->run_id, !m->has_run},
+                                    .new_run_id = uuid_v7(),
+                                    .fresh = m->fresh,
+                                    .allow_unsettled = m->allow_unsettled,
+                                    .reason = m->reason};
     struct fence_retry_result *r;
     enum outcome outcome = fence_retry(lane, &item, 1, arena, &r);
     if (outcome == OUTCOME_OK)
-        *ret = (struct answer){r->outcome, r->first_outcome, r->run_id, SPAN_NULL, r->unsettled, "unsettled"};
+        *ret = (struct answer){r->outcome, r->first_outcome, r->run_id,
+                               SPAN_NULL,  r->unsettled,     "unsettled"};
     return outcome;
 }
 
 static int control(struct invocation *inv, const char *type,
-                   enum outcome (*ask)(struct fence *, const struct message *, struct span, struct arena *,
-                                       struct answer *))
+                   enum outcome (*ask)(struct fence *, const struct message *, struct span,
+                                       struct arena *, struct answer *))
 {
     struct config *cfg CLEANUP(config_drop) = session_config(inv, CONFIG_NEEDS_POSTGRES);
     if (cfg == NULL)
@@ -141,7 +160,8 @@ static int control(struct invocation *inv, const char *type,
     struct answer answer;
     enum outcome outcome = fence_connect(lane, cfg->postgres.connect_timeout_ms * 1000);
     if (outcome == OUTCOME_OK)
-        outcome = ask(lane, &message, span_of(arena_printf(arena, "cli:%s", session_by(inv))), arena, &answer);
+        outcome = ask(lane, &message, span_of(arena_printf(arena, "cli:%s", session_by(inv))),
+                      arena, &answer);
     int code = outcome == OUTCOME_OK ? print_answer(inv, &answer, arena) : failed(lane, outcome);
     fence_close(lane);
     return code;

@@ -16,7 +16,8 @@ struct letters {
     bool json;
 };
 
-static struct span line_json(const struct broker_record *record, const struct dead_letter_facts *f, struct arena *arena)
+static struct span line_json(const struct broker_record *record, const struct dead_letter_facts *f,
+                             struct arena *arena)
 {
     struct json_builder *b = json_builder_new(arena);
     struct json_node *o = json_new_object(b);
@@ -34,8 +35,8 @@ static struct span line_json(const struct broker_record *record, const struct de
     return json_build(b, o);
 }
 
-static struct span line_person(const struct broker_record *record, const struct dead_letter_facts *f,
-                               struct arena *arena)
+static struct span line_person(const struct broker_record *record,
+                               const struct dead_letter_facts *f, struct arena *arena)
 {
     char at[CLOCK_TEXT_SIZE];
     struct text t CLEANUP(text_free) = TEXT_EMPTY;
@@ -50,14 +51,17 @@ static struct span line_person(const struct broker_record *record, const struct 
 static bool keep(void *opaque, const struct broker_record *record)
 {
     struct letters *letters = opaque;
-    struct raw_header *headers = arena_array(letters->arena, record->header_count + 1, sizeof *headers);
+    struct raw_header *headers =
+        arena_array(letters->arena, record->header_count + 1, sizeof *headers);
     for (size_t i = 0; i < record->header_count; i++)
         headers[i] = (struct raw_header){record->headers[i].name, record->headers[i].value};
     struct dead_letter_facts facts;
     if (!dead_letter_decode(headers, record->header_count, &facts))
-        facts = (struct dead_letter_facts){.reason = SPAN_LIT("?"), .detail = SPAN_LIT("not written by holdfast")};
-    letters->lines[letters->n++ % letters->limit] = letters->json ? line_json(record, &facts, letters->arena)
-                                                                  : line_person(record, &facts, letters->arena);
+        facts = (struct dead_letter_facts){.reason = SPAN_LIT("?"),
+                                           .detail = SPAN_LIT("not written by holdfast")};
+    letters->lines[letters->n++ % letters->limit] =
+        letters->json ? line_json(record, &facts, letters->arena)
+                      : line_person(record, &facts, letters->arena);
     return true;
 }
 
@@ -73,7 +77,8 @@ int command_dlq_list(struct invocation *inv)
     if (broker == NULL)
         return EXIT_CANNOT_RUN;
     struct arena *arena CLEANUP(arena_drop) = arena_new();
-    struct letters letters = {.arena = arena, .limit = (size_t)limit, .json = invocation_flag(inv, "json")};
+    struct letters letters = {
+        .arena = arena, .limit = (size_t)limit, .json = invocation_flag(inv, "json")};
     letters.lines = arena_array(arena, letters.limit, sizeof *letters.lines);
     char topic[256];
     struct broker_error error;
@@ -86,6 +91,7 @@ int command_dlq_list(struct invocation *inv)
     for (size_t i = letters.n - shown; i < letters.n; i++)
         printf("%.*s\n", SPAN_ARG(letters.lines[i % letters.limit]));
     if (!letters.json)
-        fprintf(stderr, "%zu dead letter%s, %zu shown\n", letters.n, letters.n == 1 ? "" : "s", shown);
+        fprintf(stderr, "%zu dead letter%s, %zu shown\n", letters.n, letters.n == 1 ? "" : "s",
+                shown);
     return EXIT_HOLDS;
 }

@@ -6,7 +6,8 @@
 #include "base/clock.h"
 
 // One call whose answer is one row.
-static bool ask(const struct db_call *call, const struct gate_in *in, struct db *db, struct arena *arena, void *ret_row)
+static bool ask(const struct db_call *call, const struct gate_in *in, struct db *db,
+                struct arena *arena, void *ret_row)
 {
     size_t n = 0;
     enum outcome outcome = db_call(db, call, in, NULL, arena, ret_row, &n);
@@ -37,8 +38,10 @@ static void print_status_json(const struct gate_row *g, struct arena *arena)
     json_put_text(b, o, "reason", g->reason);
     json_put_text(b, o, "mode", g->mode);
     // Beyond 2^53: as text, so that every reader sees all of its digits.
-    json_put_text(b, o, "system_identifier", span_of(arena_printf(arena, "%lld", (long long)g->system_identifier)));
-    json_put_text(b, o, "known_system", span_of(arena_printf(arena, "%lld", (long long)g->known_system)));
+    json_put_text(b, o, "system_identifier",
+                  span_of(arena_printf(arena, "%lld", (long long)g->system_identifier)));
+    json_put_text(b, o, "known_system",
+                  span_of(arena_printf(arena, "%lld", (long long)g->known_system)));
     json_put_integer(b, o, "timeline", g->timeline);
     json_put_integer(b, o, "known_timeline", g->known_timeline);
     json_put_text(b, o, "changed_by", g->changed_by);
@@ -60,8 +63,10 @@ int command_gate_status(struct invocation *inv)
         printf("open (%.*s mode)\n", SPAN_ARG(g->mode));
     else
         printf("closed: %.*s (%.*s mode)\n", SPAN_ARG(g->reason), SPAN_ARG(g->mode));
-    printf("  %-16s system %lld, timeline %lld\n", "this server", (long long)g->system_identifier, (long long)g->timeline);
-    printf("  %-16s system %lld, timeline %lld\n", "known", (long long)g->known_system, (long long)g->known_timeline);
+    printf("  %-16s system %lld, timeline %lld\n", "this server", (long long)g->system_identifier,
+           (long long)g->timeline);
+    printf("  %-16s system %lld, timeline %lld\n", "known", (long long)g->known_system,
+           (long long)g->known_timeline);
     print_time("changed", g->changed_at);
     if (!span_is_null(g->changed_by))
         printf("  %-16s %.*s\n", "changed by", SPAN_ARG(g->changed_by));
@@ -111,8 +116,8 @@ int command_gate_open(struct invocation *inv)
         return EXIT_CANNOT_RUN;
     bool open = outcome_class(row->outcome) == CLASS_DONE;
     if (invocation_flag(inv, "json"))
-        printf("{\"outcome\":\"%s\",\"epochs_raised\":%d,\"operations_doubted\":%d}\n", outcome_word(row->outcome),
-               row->epochs_raised, row->operations_doubted);
+        printf("{\"outcome\":\"%s\",\"epochs_raised\":%d,\"operations_doubted\":%d}\n",
+               outcome_word(row->outcome), row->epochs_raised, row->operations_doubted);
     else if (open)
         printf("open; %d runs got a higher epoch, %d operations are in doubt\n", row->epochs_raised,
                row->operations_doubted);

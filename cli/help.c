@@ -39,13 +39,15 @@ static void print_sentence(FILE *out, const struct command *c)
 static void print_capital(FILE *out, const struct command *c)
 {
     int first = c->sentence[0];
-    fprintf(out, "%c%s.\n", first >= 'a' && first <= 'z' ? first - 'a' + 'A' : first, c->sentence + 1);
+    fprintf(out, "%c%s.\n", first >= 'a' && first <= 'z' ? first - 'a' + 'A' : first,
+            c->sentence + 1);
 }
 
 void help_overview(FILE *out)
 {
     fprintf(out,
-            "holdfast %s: runs tasks from Kafka; a stale worker cannot write, and what is not known is\n"
+            "holdfast %s: runs tasks from Kafka; a stale worker cannot write, and what is not "
+            "known is\n"
             "never guessed.\n\nusage: holdfast COMMAND [OPTIONS] [ARGUMENTS]\n\ncommands:\n",
             HOLDFAST_VERSION);
     for (const struct command *c = command_table; c->name != NULL; c++)
@@ -73,7 +75,8 @@ void help_group(FILE *out, const char *group)
 
 void help_command(FILE *out, const struct command *c)
 {
-    fprintf(out, "usage: holdfast %s [OPTIONS]%s%s\n\n", c->name, *c->arguments ? " " : "", c->arguments);
+    fprintf(out, "usage: holdfast %s [OPTIONS]%s%s\n\n", c->name, *c->arguments ? " " : "",
+            c->arguments);
     print_capital(out, c);
     if (c->detail != NULL)
         fprintf(out, "\n%s\n", c->detail);
@@ -118,7 +121,8 @@ static void markdown_options(FILE *out, const struct option_row *rows)
 void help_markdown(FILE *out)
 {
     fputs("# Commands\n\n"
-          "Printed from the command table by `holdfast docs`; a test compares it. Change `cli/table.c`,\n"
+          "Printed from the command table by `holdfast docs`; a test compares it. Change "
+          "`cli/table.c`,\n"
           "not this file.\n\n",
           out);
     fprintf(out, "%s\n", exit_codes);
@@ -144,11 +148,12 @@ void help_markdown(FILE *out)
 
 void help_completion_bash(FILE *out)
 {
-    fputs("# holdfast completion bash > /etc/bash_completion.d/holdfast\n"
-          "_holdfast() {\n"
-          "    local word=${COMP_WORDS[COMP_CWORD]} line=\"${COMP_WORDS[*]:1:COMP_CWORD-1}\" words=\n"
-          "    case \"$line\" in\n",
-          out);
+    fputs(
+        "# holdfast completion bash > /etc/bash_completion.d/holdfast\n"
+        "_holdfast() {\n"
+        "    local word=${COMP_WORDS[COMP_CWORD]} line=\"${COMP_WORDS[*]:1:COMP_CWORD-1}\" words=\n"
+        "    case \"$line\" in\n",
+        out);
     for (const struct command *c = command_table; c->name != NULL; c++) {
         fprintf(out, "    \"%s\"*) words=\"", c->name);
         const struct option_row *lists[] = {c->options, command_common_options};

@@ -22,7 +22,8 @@ static int report(const struct invocation *inv, enum outcome outcome, const stru
     switch (outcome_class(outcome)) {
     case CLASS_RETRY:
     case CLASS_UNKNOWN:
-        say_error("check postgres.dsn, then run it again: it is safe to repeat", "%s", outcome_sentence(outcome));
+        say_error("check postgres.dsn, then run it again: it is safe to repeat", "%s",
+                  outcome_sentence(outcome));
         return EXIT_CANNOT_RUN;
     case CLASS_BUG:
         say_error("use a login that may create roles and schemas", "%s", outcome_sentence(outcome));
@@ -40,7 +41,8 @@ int command_migrate(struct invocation *inv)
     if (!invocation_integer(inv, "shards", 1, 256, &shards))
         return EXIT_CANNOT_RUN;
     bool print = invocation_flag(inv, "print");
-    struct config *cfg CLEANUP(config_drop) = session_config(inv, print ? 0 : CONFIG_NEEDS_POSTGRES);
+    struct config *cfg CLEANUP(config_drop) =
+        session_config(inv, print ? 0 : CONFIG_NEEDS_POSTGRES);
     if (cfg == NULL)
         return EXIT_CANNOT_RUN;
     struct migrate_options options = {
@@ -59,5 +61,6 @@ int command_migrate(struct invocation *inv)
         return EXIT_HOLDS;
     }
     bool check = invocation_flag(inv, "check");
-    return report(inv, check ? migrate_check(&options, &lines) : migrate_run(&options, &lines), &lines);
+    return report(inv, check ? migrate_check(&options, &lines) : migrate_run(&options, &lines),
+                  &lines);
 }

@@ -1,4 +1,5 @@
-// One process of the product: waits for its services, starts pool, outbox and console, ends gracefully.
+// One process of the product: waits for its services, starts pool, outbox and console, ends
+// gracefully.
 #include "cli/pod.h"
 
 #include <signal.h>
@@ -21,15 +22,15 @@
 #include "pool/pool.h"
 
 enum {
-    TRY_US = 500 * 1000,            // one look at a service that is not up yet
-    PROGRESS_US = 5 * 1000 * 1000,  // between two lines about the same wait
+    TRY_US = 500 * 1000,           // one look at a service that is not up yet
+    PROGRESS_US = 5 * 1000 * 1000, // between two lines about the same wait
     SERVICE_TIMEOUT_MS = 2000,
 };
 
 struct pod {
     const struct config *cfg;
-    struct lock lock;     // over what the console's thread reads while main starts and stops
-    const char *waiting;  // a sentence while starting or stopping, NULL when it runs
+    struct lock lock;    // over what the console's thread reads while main starts and stops
+    const char *waiting; // a sentence while starting or stopping, NULL when it runs
     struct pool *pool;
     struct outbox *outbox;
     struct console *console;
@@ -56,7 +57,8 @@ static bool asked_to_end(const sigset_t *set, int64_t wait_us)
         int64_t left = deadline - clock_mono_us();
         struct timespec timeout = {left > 0 ? left / CLOCK_SECOND : 0,
                                    left > 0 ? (left % CLOCK_SECOND) * 1000 : 0};
-        int number = wait_us == CLOCK_FOREVER ? sigwaitinfo(set, NULL) : sigtimedwait(set, NULL, &timeout);
+        int number =
+            wait_us == CLOCK_FOREVER ? sigwaitinfo(set, NULL) : sigtimedwait(set, NULL, &timeout);
         if (number == SIGHUP) {
             if (!log_reopen())
                 log_event(LOG_ERROR, "log.reopen_failed", LOG_TEXT("file", "log.file"));
@@ -91,7 +93,8 @@ static bool pod_ready(void *opaque, struct text *why)
         struct outbox_health health = {.ledger_connected = true, .relay_connected = true};
         if (pod->outbox != NULL)
             outbox_health(pod->outbox, &health);
-        health.ledger_connected |= pod->cfg->n_tools == 0; // a dispatcher without tools asks for nothing
+        health.ledger_connected |=
+            pod->cfg->n_tools == 0; // a dispatcher without tools asks for nothing
         if (!health.ledger_connected)
             text_add_str(why, "the dispatcher has no connection to PostgreSQL\n");
         if (!health.relay_connected)
@@ -124,9 +127,11 @@ static bool wait_for_postgres(struct pod *pod, const sigset_t *signals)
         outcome = fence_connect(lane, TRY_US);
         if (outcome == OUTCOME_OK)
             break;
-        const char *reason = *fence_error(lane) != '\0' ? fence_error(lane) : outcome_sentence(outcome);
+        const char *reason =
+            *fence_error(lane) != '\0' ? fence_error(lane) : outcome_sentence(outcome);
         set_waiting(pod, "PostgreSQL cannot be used yet: see the log, or run holdfast doctor");
-        tell_progress(outcome == OUTCOME_DB_DRIFT ? "PostgreSQL's schema (holdfast migrate)" : "PostgreSQL",
+        tell_progress(outcome == OUTCOME_DB_DRIFT ? "PostgreSQL's schema (holdfast migrate)"
+                                                  : "PostgreSQL",
                       reason, &told_us);
         pod->asked_to_end = asked_to_end(signals, TRY_US);
         up = !pod->asked_to_end;
@@ -143,7 +148,8 @@ static bool wait_for_kafka(struct pod *pod, const sigset_t *signals)
     char cluster[128];
     struct broker_error error;
     int64_t told_us = 0;
-    while (broker_cluster_id(pod->broker, SERVICE_TIMEOUT_MS, cluster, sizeof cluster, &error) != BROKER_OK) {
+    while (broker_cluster_id(pod->broker, SERVICE_TIMEOUT_MS, cluster, sizeof cluster, &error) !=
+           BROKER_OK) {
         set_waiting(pod, "Kafka does not answer yet");
         tell_progress("Kafka", error.text, &told_us);
         pod->asked_to_end = asked_to_end(signals, TRY_US);
@@ -163,7 +169,8 @@ static bool start_rooms(struct pod *pod)
     if (pod->cfg->dispatch.enabled || pod->cfg->relay.enabled)
         outcome = outbox_start(pod->cfg, pod->embedded_broker, &outbox, &reason);
     if (outcome != OUTCOME_OK) {
-        say_error("holdfast config check", "outbox: %s", reason != NULL ? reason : outcome_sentence(outcome));
+        say_error("holdfast config check", "outbox: %s",
+                  reason != NULL ? reason : outcome_sentence(outcome));
         return false;
     }
     if (pod->cfg->pool.enabled || pod->cfg->ingest.enabled || pod->cfg->sweep.enabled)
@@ -181,7 +188,8 @@ static bool start_rooms(struct pod *pod)
     return true;
 }
 
-// The pool first: what its handlers decide in their last moments is then still carried out by the outbox.
+// The pool first: what its handlers decide in their last moments is then still carried out by the
+// outbox.
 static void stop_rooms(struct pod *pod)
 {
     lock_take(&pod->lock);
@@ -231,15 +239,16 @@ int pod_run(const struct config *cfg)
     log_set_pod(cfg->pod.name);
     stop_point_pod(cfg->pod.name);
     if (*cfg->log.file != '\0' && !log_open(cfg->log.file)) {
-        say_error("make its folder, or leave log.file empty for standard error", "log.file = %s cannot be written",
-                  cfg->log.file);
+        say_error("make its folder, or leave log.file empty for standard error",
+                  "log.file = %s cannot be written", cfg->log.file);
         return EXIT_CANNOT_RUN;
     }
     sigset_t signals;
     block_signals(&signals);
     metric_set(METRIC_BUILD_INFO, LABELS(HOLDFAST_VERSION), 1);
     metric_set(METRIC_START_TIME, NO_LABELS, (double)clock_wall_us() / 1e6);
-    log_event(LOG_INFO, "pod.starting", LOG_TEXT("version", HOLDFAST_VERSION), LOG_INT("pid", getpid()));
+    log_event(LOG_INFO, "pod.starting", LOG_TEXT("version", HOLDFAST_VERSION),
+              LOG_INT("pid", getpid()));
 
     struct pod pod = {.cfg = cfg, .waiting = "starting"};
     lock_init(&pod.lock);
@@ -247,7 +256,8 @@ int pod_run(const struct config *cfg)
     if (pod.pool != NULL || pod.outbox != NULL) {
         log_event(LOG_INFO, "pod.running", LOG_BOOL("embedded_broker", pod.embedded_broker));
         asked_to_end(&signals, CLOCK_FOREVER);
-        // From here on a second signal has its default effect: the process ends, leases run out by themselves.
+        // From here on a second signal has its default effect: the process ends, leases run out by
+        // themselves.
         pthread_sigmask(SIG_UNBLOCK, &signals, NULL);
         stop_rooms(&pod);
     }

@@ -21,18 +21,20 @@
 enum { LOOK_US = 20 * 1000, ANSWER_TIMEOUT_S = 2 };
 
 // In the child: nothing here may allocate or return. What fails is written to the log.
-__attribute__((noreturn)) static void become(const char *const argv[], const struct passwd *user, int log)
+__attribute__((noreturn)) static void become(const char *const argv[], const struct passwd *user,
+                                             int log)
 {
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     signal(SIGPIPE, SIG_DFL);
     int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    if (null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(log, STDOUT_FILENO) < 0 || dup2(log, STDERR_FILENO) < 0)
+    if (null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(log, STDOUT_FILENO) < 0 ||
+        dup2(log, STDERR_FILENO) < 0)
         _exit(126);
     setpgid(0, 0);
-    if (user != NULL && (setgroups(1, &user->pw_gid) != 0 || setgid(user->pw_gid) != 0 || setuid(user->pw_uid) != 0 ||
-                         chdir("/") != 0))
+    if (user != NULL && (setgroups(1, &user->pw_gid) != 0 || setgid(user->pw_gid) != 0 ||
+                         setuid(user->pw_uid) != 0 || chdir("/") != 0))
         _exit(126);
     prctl(PR_SET_PDEATHSIG, SIGKILL); // after setuid, which clears it
     execvp(argv[0], (char *const *)(uintptr_t)argv);
@@ -136,10 +138,12 @@ bool process_port_answers(uint16_t port, const char *send_text, const char *expe
     struct sockaddr_in address = loopback(port);
     char answer[64] = "";
     size_t n = 0;
-    bool connected = fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) == 0 &&
+    bool connected = fd >= 0 &&
+                     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) == 0 &&
                      connect(fd, (struct sockaddr *)&address, sizeof address) == 0;
     if (connected && *send_text != '\0')
-        connected = send(fd, send_text, strlen(send_text), MSG_NOSIGNAL) == (ssize_t)strlen(send_text);
+        connected =
+            send(fd, send_text, strlen(send_text), MSG_NOSIGNAL) == (ssize_t)strlen(send_text);
     while (connected && n < strlen(expect)) {
         ssize_t got = recv(fd, answer + n, sizeof answer - 1 - n, 0);
         if (got <= 0)

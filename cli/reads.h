@@ -18,7 +18,8 @@ struct server_row {
     bool login_superuser, login_can_make_temp, login_worker, login_operator, login_viewer;
     struct db_time clock;
     int32_t version_num, schema_version, shards;
-    int64_t timeline, max_lease_ttl_ms, max_claim_ttl_ms, max_service_ttl_ms, client_connection_check_interval_ms;
+    int64_t timeline, max_lease_ttl_ms, max_claim_ttl_ms, max_service_ttl_ms,
+        client_connection_check_interval_ms;
     int64_t lock_timeout_ms, statement_timeout_ms, idle_in_transaction_timeout_ms;
     struct span synchronous_commit, synchronous_standby_names, failover_mode, gate_reason, login;
 };

@@ -42,8 +42,10 @@ struct config *session_config(const struct invocation *inv, unsigned needs)
     const char *file = invocation_value(inv, "config");
     if (file == NULL)
         file = getenv("HOLDFAST_CONFIG");
-    struct config_source source = {
-        .file = file, .sets = values, .n_sets = sets.n, .environment = (const char *const *)environ};
+    struct config_source source = {.file = file,
+                                   .sets = values,
+                                   .n_sets = sets.n,
+                                   .environment = (const char *const *)environ};
     struct config *cfg = NULL;
     struct text errors CLEANUP(text_free) = TEXT_EMPTY;
     if (!config_load(&source, &cfg, &errors)) {
@@ -51,7 +53,8 @@ struct config *session_config(const struct invocation *inv, unsigned needs)
         return NULL;
     }
     if (!config_has(cfg, needs, &errors)) {
-        print_lines(&errors, "name a configuration with --config FILE or HOLDFAST_CONFIG, or use --set");
+        print_lines(&errors,
+                    "name a configuration with --config FILE or HOLDFAST_CONFIG, or use --set");
         config_free(cfg);
         return NULL;
     }
@@ -92,9 +95,10 @@ static const char *fix_of(enum outcome outcome)
 {
     switch (outcome_class(outcome)) {
     case CLASS_BUG:
-        return outcome == OUTCOME_DB_DRIFT
-                   ? "holdfast migrate (the schema is missing, or of another version than this program)"
-                   : "check the login's role: grant it holdfast_worker, holdfast_operator or holdfast_viewer";
+        return outcome == OUTCOME_DB_DRIFT ? "holdfast migrate (the schema is missing, or of "
+                                             "another version than this program)"
+                                           : "check the login's role: grant it holdfast_worker, "
+                                             "holdfast_operator or holdfast_viewer";
     case CLASS_UNKNOWN:
         return "it may have happened: look with holdfast show before asking again";
     case CLASS_RETRY:

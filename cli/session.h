@@ -1,7 +1,8 @@
-// What most commands begin with: configuration, a connection to PostgreSQL, one to Kafka, with errors that name the fix.
+// What most commands begin with: configuration, a connection to PostgreSQL, one to Kafka, with
+// errors that name the fix.
 //
-// Ownership: what a function returns is freed by its own free function (config_free, db_free, broker_close).
-// Threads: main. Errors: printed here; the caller returns EXIT_CANNOT_RUN.
+// Ownership: what a function returns is freed by its own free function (config_free, db_free,
+// broker_close). Threads: main. Errors: printed here; the caller returns EXIT_CANNOT_RUN.
 #ifndef HOLDFAST_CLI_SESSION_H
 #define HOLDFAST_CLI_SESSION_H
 

@@ -13,7 +13,8 @@ int command_show(struct invocation *inv)
     if (db == NULL)
         return EXIT_CANNOT_RUN;
     const char *what = invocation_argument(inv, 0);
-    struct story_in in = {.tenant = span_of(invocation_value(inv, "tenant")), .task = span_of(what)};
+    struct story_in in = {.tenant = span_of(invocation_value(inv, "tenant")),
+                          .task = span_of(what)};
     in.run.is_null = !uuid_parse(span_of(what), &in.run.v);
     struct arena *arena CLEANUP(arena_drop) = arena_new();
     struct story_row *rows;
@@ -24,7 +25,8 @@ int command_show(struct invocation *inv)
         return EXIT_CANNOT_RUN;
     }
     if (n == 0 || span_is_null(rows[0].story.text)) {
-        say_error("check the spelling and --tenant; a submission that was refused is in holdfast dlq list",
+        say_error("check the spelling and --tenant; a submission that was refused is in holdfast "
+                  "dlq list",
                   "there is no %s %s", in.run.is_null ? "task" : "run", what);
         return EXIT_HOLDS_NOT;
     }

@@ -35,7 +35,8 @@ static bool make_dir(struct stack *stack, const char *dir)
     } else {
         char full[PATH_MAX];
         if (mkdir(dir, 0755) != 0 && errno != EEXIST) {
-            say_error("choose a folder that can be made: --dir DIR", "%s: %s", dir, strerror(errno));
+            say_error("choose a folder that can be made: --dir DIR", "%s: %s", dir,
+                      strerror(errno));
             return false;
         }
         if (realpath(dir, full) == NULL || strlen(full) >= sizeof stack->dir) {
@@ -53,7 +54,8 @@ static bool make_dir(struct stack *stack, const char *dir)
 
 static bool find_postgres(struct stack *stack, const char *given)
 {
-    static const char *const patterns[] = {"/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/usr/local/pgsql/bin"};
+    static const char *const patterns[] = {"/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin",
+                                           "/usr/local/pgsql/bin"};
     glob_t found = {0};
     if (given != NULL)
         snprintf(stack->postgres_bin, sizeof stack->postgres_bin, "%s", given);
@@ -91,23 +93,26 @@ static bool make_cluster(struct stack *stack, const char *data, const char *log)
         say_error("choose another --dir", "%s: %s", data, strerror(errno));
         return false;
     }
-    const struct passwd *user = stack->postgres_user != NULL ? getpwnam(stack->postgres_user) : NULL;
+    const struct passwd *user =
+        stack->postgres_user != NULL ? getpwnam(stack->postgres_user) : NULL;
     if (user != NULL && chown(data, user->pw_uid, user->pw_gid) != 0) {
         say_error("choose another --dir", "%s: %s", data, strerror(errno));
         return false;
     }
     char initdb[PATH_MAX];
     tool(stack, "initdb", initdb, sizeof initdb);
-    const char *const argv[] = {initdb, "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8",
+    const char *const argv[] = {initdb,      "-D",    data, "-U",   "postgres",
+                                "-A",        "trust", "-E", "UTF8", "--locale=C.UTF-8",
                                 "--no-sync", NULL};
     if (process_run(argv, stack->postgres_user, log))
         return true;
-    say_error("read the log; as root, --dir must be a folder that the user postgres can enter", "initdb failed: %s",
-              log);
+    say_error("read the log; as root, --dir must be a folder that the user postgres can enter",
+              "initdb failed: %s", log);
     return false;
 }
 
-static bool wait_for(struct process *p, const char *log, bool (*up)(const struct stack *), const struct stack *stack)
+static bool wait_for(struct process *p, const char *log, bool (*up)(const struct stack *),
+                     const struct stack *stack)
 {
     int64_t deadline = clock_deadline_us(START_US);
     while (!up(stack)) {
@@ -125,14 +130,17 @@ static bool psql(const struct stack *stack, const char *database, const char *sq
     char program[PATH_MAX], log[PATH_MAX], dsn[128];
     tool(stack, "psql", program, sizeof program);
     stack_path(stack, "psql.log", log, sizeof log);
-    snprintf(dsn, sizeof dsn, "postgresql://postgres@127.0.0.1:%u/%s", stack->postgres_port, database);
-    const char *const argv[] = {program, "-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", dsn, "-c", sql, NULL};
+    snprintf(dsn, sizeof dsn, "postgresql://postgres@127.0.0.1:%u/%s", stack->postgres_port,
+             database);
+    const char *const argv[] = {program, "-X", "-q", "-v", "ON_ERROR_STOP=1",
+                                "-d",    dsn,  "-c", sql,  NULL};
     return process_run(argv, NULL, log);
 }
 
 static bool postgres_up(const struct stack *stack)
 {
-    return process_port_answers(stack->postgres_port, "", "") && psql(stack, "postgres", "select 1");
+    return process_port_answers(stack->postgres_port, "", "") &&
+           psql(stack, "postgres", "select 1");
 }
 
 static bool redis_up(const struct stack *stack)
@@ -151,9 +159,22 @@ static bool start_postgres(struct stack *stack)
         return false;
     stack->postgres_port = process_free_port();
     snprintf(port, sizeof port, "%u", stack->postgres_port);
-    const char *const argv[] = {program, "-D", data, "-p", port, "-c", "listen_addresses=127.0.0.1", "-c",
-                                "unix_socket_directories=", "-c", "max_connections=300", "-c",
-                                "client_connection_check_interval=2s", "-c", "log_lock_waits=on", NULL};
+    const char *const argv[] = {program,
+                                "-D",
+                                data,
+                                "-p",
+                                port,
+                                "-c",
+                                "listen_addresses=127.0.0.1",
+                                "-c",
+                                "unix_socket_directories=",
+                                "-c",
+                                "max_connections=300",
+                                "-c",
+                                "client_connection_check_interval=2s",
+                                "-c",
+                                "log_lock_waits=on",
+                                NULL};
     stack->postgres.name = "PostgreSQL";
     if (!process_start(&stack->postgres, argv, stack->postgres_user, log)) {
         say_error("check --postgres-bin", "%s: %s", program, strerror(errno));
@@ -172,8 +193,9 @@ static bool start_redis(struct stack *stack)
     stack_path(stack, "redis.log", log, sizeof log);
     stack->redis_port = process_free_port();
     snprintf(port, sizeof port, "%u", stack->redis_port);
-    const char *const argv[] = {"redis-server", "--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly",
-                                "no", "--dir", stack->dir, NULL};
+    const char *const argv[] = {"redis-server", "--port", port,       "--bind",
+                                "127.0.0.1",    "--save", "",         "--appendonly",
+                                "no",           "--dir",  stack->dir, NULL};
     stack->redis.name = "Redis";
     if (!process_start(&stack->redis, argv, NULL, log)) {
         say_error("apt-get install redis-server", "redis-server: %s", strerror(errno));
@@ -184,7 +206,8 @@ static bool start_redis(struct stack *stack)
 
 bool stack_start(struct stack *stack, const char *dir, const char *postgres_bin)
 {
-    return make_dir(stack, dir) && find_postgres(stack, postgres_bin) && start_postgres(stack) && start_redis(stack);
+    return make_dir(stack, dir) && find_postgres(stack, postgres_bin) && start_postgres(stack) &&
+           start_redis(stack);
 }
 
 bool stack_make_logins(struct stack *stack, const char *role_prefix)
@@ -195,8 +218,10 @@ bool stack_make_logins(struct stack *stack, const char *role_prefix)
              " if not exists (select from pg_roles where rolname = 'holdfast_pod') then"
              "  create role holdfast_pod login in role %sworker connection limit 250; end if;"
              " if not exists (select from pg_roles where rolname = 'holdfast_person') then"
-             "  create role holdfast_person login in role %sworker, %soperator, %sviewer; end if; end $do$;"
-             "alter role holdfast_pod set lock_timeout = '2s'; alter role holdfast_pod set statement_timeout = '15s';"
+             "  create role holdfast_person login in role %sworker, %soperator, %sviewer; end if; "
+             "end $do$;"
+             "alter role holdfast_pod set lock_timeout = '2s'; alter role holdfast_pod set "
+             "statement_timeout = '15s';"
              "alter role holdfast_pod set idle_in_transaction_session_timeout = '5s';"
              "alter role holdfast_pod set client_connection_check_interval = '2s'",
              role_prefix, role_prefix, role_prefix, role_prefix);

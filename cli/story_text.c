@@ -34,9 +34,11 @@ static void add_text(struct text *t, struct span s)
     text_add_json(t, s);
 }
 
-static void add_json(struct text *t, const char *label, const struct json_value *v, struct arena *arena)
+static void add_json(struct text *t, const char *label, const struct json_value *v,
+                     struct arena *arena)
 {
-    if (json_kind(v) == JSON_NULL || ((json_kind(v) == JSON_OBJECT || json_kind(v) == JSON_ARRAY) && json_count(v) == 0))
+    if (json_kind(v) == JSON_NULL ||
+        ((json_kind(v) == JSON_OBJECT || json_kind(v) == JSON_ARRAY) && json_count(v) == 0))
         return;
     struct span json = json_write(v, arena);
     text_addf(t, "  %-10s ", label);
@@ -54,7 +56,8 @@ static void add_history(struct text *t, const struct json_value *run, struct are
         add_time(t, text_of(it.value, "at"));
         text_addf(t, "  %-12.*s", SPAN_ARG(text_of(it.value, "kind")));
         if (number_of(it.value, "epoch") > 0)
-            text_addf(t, " epoch %lld, revision %lld", number_of(it.value, "epoch"), number_of(it.value, "revision"));
+            text_addf(t, " epoch %lld, revision %lld", number_of(it.value, "epoch"),
+                      number_of(it.value, "revision"));
         if (has(it.value, "owner")) {
             text_add_str(t, ", by ");
             add_text(t, text_of(it.value, "owner"));
@@ -98,7 +101,8 @@ static void add_operations(struct text *t, const struct json_value *run, struct 
         const struct json_value *o = it.value;
         long long sent = number_of(o, "attempts") - number_of(o, "attempts_not_sent");
         text_addf(t, "    %.*s (version %lld) by %.*s: %.*s", SPAN_ARG(text_of(o, "step_id")),
-                  number_of(o, "effect_version"), SPAN_ARG(text_of(o, "tool_name")), SPAN_ARG(text_of(o, "status")));
+                  number_of(o, "effect_version"), SPAN_ARG(text_of(o, "tool_name")),
+                  SPAN_ARG(text_of(o, "status")));
         if (has(o, "adopted_from"))
             text_addf(t, ", adopted from %.*s", SPAN_ARG(text_of(o, "adopted_from")));
         else if (sent == 0)
@@ -123,15 +127,16 @@ static void add_refusals(struct text *t, const struct json_value *run)
     while (json_next(&it)) {
         text_add_str(t, "    ");
         add_time(t, text_of(it.value, "first_at"));
-        text_addf(t, "  %.*s of epoch %lld (%.*s)", SPAN_ARG(text_of(it.value, "verb")), number_of(it.value, "epoch"),
-                  SPAN_ARG(text_of(it.value, "reason")));
+        text_addf(t, "  %.*s of epoch %lld (%.*s)", SPAN_ARG(text_of(it.value, "verb")),
+                  number_of(it.value, "epoch"), SPAN_ARG(text_of(it.value, "reason")));
         if (has(it.value, "current_epoch"))
             text_addf(t, ", the epoch was %lld", number_of(it.value, "current_epoch"));
         if (has(it.value, "owner")) {
             text_add_str(t, ", by ");
             add_text(t, text_of(it.value, "owner"));
         }
-        text_addf(t, ", %lld time%s\n", number_of(it.value, "count"), number_of(it.value, "count") == 1 ? "" : "s");
+        text_addf(t, ", %lld time%s\n", number_of(it.value, "count"),
+                  number_of(it.value, "count") == 1 ? "" : "s");
     }
 }
 
@@ -159,10 +164,11 @@ static void add_condition(struct text *t, const struct json_value *run, struct a
 static void add_run(struct text *t, const struct json_value *run, struct arena *arena)
 {
     text_addf(t, "\nrun %.*s: %.*s, epoch %lld, revision %lld\n", SPAN_ARG(text_of(run, "run_id")),
-              SPAN_ARG(text_of(run, "status")), number_of(run, "epoch"), number_of(run, "revision"));
+              SPAN_ARG(text_of(run, "status")), number_of(run, "epoch"),
+              number_of(run, "revision"));
     text_addf(t, "  %-10s %.*s", "handler", SPAN_ARG(text_of(run, "handler")));
-    text_addf(t, ", attempts %lld, failures %lld of %lld\n", number_of(run, "attempts"), number_of(run, "failures"),
-              number_of(run, "max_attempts"));
+    text_addf(t, ", attempts %lld, failures %lld of %lld\n", number_of(run, "attempts"),
+              number_of(run, "failures"), number_of(run, "max_attempts"));
     if (has(run, "prev_run_id"))
         text_addf(t, "  %-10s %.*s%s\n", "retries", SPAN_ARG(text_of(run, "prev_run_id")),
                   json_bool(json_get(run, "fresh")) ? ", adopting nothing" : "");
@@ -184,7 +190,8 @@ static void add_requests(struct text *t, const struct json_value *story)
     while (json_next(&it)) {
         text_add_str(t, "  ");
         add_time(t, text_of(it.value, "at"));
-        text_addf(t, "  %-7.*s %-12.*s ", SPAN_ARG(text_of(it.value, "verb")), SPAN_ARG(text_of(it.value, "outcome")));
+        text_addf(t, "  %-7.*s %-12.*s ", SPAN_ARG(text_of(it.value, "verb")),
+                  SPAN_ARG(text_of(it.value, "outcome")));
         add_text(t, text_of(it.value, "request_key"));
         if (has(it.value, "by")) {
             text_add_str(t, " by ");
@@ -196,7 +203,8 @@ static void add_requests(struct text *t, const struct json_value *story)
 
 void story_text(const struct json_value *story, struct arena *arena, struct text *t)
 {
-    text_addf(t, "task %.*s of tenant %.*s", SPAN_ARG(text_of(story, "task_id")), SPAN_ARG(text_of(story, "tenant_id")));
+    text_addf(t, "task %.*s of tenant %.*s", SPAN_ARG(text_of(story, "task_id")),
+              SPAN_ARG(text_of(story, "tenant_id")));
     size_t runs = json_count(json_get(story, "runs"));
     text_addf(t, ", %zu run%s (all times UTC)\n", runs, runs == 1 ? "" : "s");
     struct json_iter it = json_iter(json_get(story, "runs"));

@@ -1,7 +1,7 @@
 // holdfast submit: records from flags, a file or a pipe onto the tasks topic.
 //
-// The record is what the user gave: it is checked by the pod that reads it, as every producer's is. Here only what
-// would hide a mistake of the command line is refused.
+// The record is what the user gave: it is checked by the pod that reads it, as every producer's is.
+// Here only what would hide a mistake of the command line is refused.
 #include "cli/commands.h"
 #include "cli/session.h"
 
@@ -19,7 +19,8 @@ struct submission {
     char refused[512]; // why the broker did not take one; empty when all were taken
 };
 
-static void delivered(void *opaque, enum broker_result result, int32_t partition, int64_t offset, const char *text)
+static void delivered(void *opaque, enum broker_result result, int32_t partition, int64_t offset,
+                      const char *text)
 {
     struct submission *s = opaque;
     (void)partition;
@@ -37,12 +38,14 @@ static bool send_record(struct submission *s, struct span record)
     const struct json_value *value;
     struct json_error problem;
     if (!json_parse(record, NULL, arena, &value, &problem)) {
-        say_error("a record is one JSON object a line", "record %zu is no valid JSON: %.*s", s->sent + 1,
-                  SPAN_ARG(problem.detail));
+        say_error("a record is one JSON object a line", "record %zu is no valid JSON: %.*s",
+                  s->sent + 1, SPAN_ARG(problem.detail));
         return false;
     }
-    struct broker_message message = {
-        .topic = s->topic, .partition = BROKER_BY_KEY, .key = json_text(json_get(value, "task_id")), .value = record};
+    struct broker_message message = {.topic = s->topic,
+                                     .partition = BROKER_BY_KEY,
+                                     .key = json_text(json_get(value, "task_id")),
+                                     .value = record};
     struct broker_error error;
     enum broker_result result;
     while ((result = broker_produce(s->producer, &message, delivered, s, &error)) == BROKER_RETRY)
@@ -86,8 +89,8 @@ static bool send_file(struct submission *s, FILE *in, const char *name)
     return s->sent > 0;
 }
 
-static bool put_number(const struct invocation *inv, struct json_builder *b, struct json_node *o, const char *option,
-                       const char *member, long min, long max)
+static bool put_number(const struct invocation *inv, struct json_builder *b, struct json_node *o,
+                       const char *option, const char *member, long min, long max)
 {
     long value = 0;
     if (!invocation_integer(inv, option, min, max, &value))
@@ -97,7 +100,8 @@ static bool put_number(const struct invocation *inv, struct json_builder *b, str
     return true;
 }
 
-static bool put_input(const struct invocation *inv, struct arena *arena, struct json_builder *b, struct json_node *o)
+static bool put_input(const struct invocation *inv, struct arena *arena, struct json_builder *b,
+                      struct json_node *o)
 {
     const char *input = invocation_value(inv, "input");
     struct text piped CLEANUP(text_free) = TEXT_EMPTY;
@@ -122,8 +126,11 @@ static bool send_flags(const struct invocation *inv, struct submission *s)
 {
     static const struct {
         const char *option, *member;
-    } texts[] = {{"task", "task_id"},      {"tenant", "tenant_id"},       {"request-id", "request_id"},
-                 {"not-before", "not_before"}, {"deadline", "deadline"}};
+    } texts[] = {{"task", "task_id"},
+                 {"tenant", "tenant_id"},
+                 {"request-id", "request_id"},
+                 {"not-before", "not_before"},
+                 {"deadline", "deadline"}};
     struct arena *arena CLEANUP(arena_drop) = arena_new();
     struct json_builder *b = json_builder_new(arena);
     struct json_node *o = json_new_object(b);
@@ -132,7 +139,8 @@ static bool send_flags(const struct invocation *inv, struct submission *s)
             json_put_text(b, o, texts[i].member, span_of(invocation_value(inv, texts[i].option)));
     const char *handler = invocation_value(inv, "handler");
     json_put_text(b, o, "handler", span_of(handler != NULL ? handler : "plan"));
-    if (!put_input(inv, arena, b, o) || !put_number(inv, b, o, "priority", "priority", -1000, 1000) ||
+    if (!put_input(inv, arena, b, o) ||
+        !put_number(inv, b, o, "priority", "priority", -1000, 1000) ||
         !put_number(inv, b, o, "max-attempts", "max_attempts", 1, 1000))
         return false;
     if (invocation_flag(inv, "cancel-previous"))

@@ -21,14 +21,16 @@ static void interrupt(int number)
 struct tail {
     bool json;
     const char *task;
-    int64_t since_ms; // what is older is passed over: every consumer of ours begins with the oldest record
+    int64_t since_ms; // what is older is passed over: every consumer of ours begins with the oldest
+                      // record
     long left;        // runs that are still to end; 0: no limit
     bool done;
 };
 
 static bool ends_a_run(struct span type)
 {
-    return span_eq_text(type, "run.succeeded") || span_eq_text(type, "run.failed") || span_eq_text(type, "run.cancelled");
+    return span_eq_text(type, "run.succeeded") || span_eq_text(type, "run.failed") ||
+           span_eq_text(type, "run.cancelled");
 }
 
 static void print_person(const struct result_event *e)
@@ -39,7 +41,8 @@ static void print_person(const struct result_event *e)
     text_addf(&line, "%.23s  %-20.*s ", clock_format(e->at_us, at), SPAN_ARG(e->type));
     text_add_json(&line, e->task_id);
     if (e->has_run)
-        text_addf(&line, "  run %s epoch %lld revision %lld", run, (long long)e->epoch, (long long)e->revision);
+        text_addf(&line, "  run %s epoch %lld revision %lld", run, (long long)e->epoch,
+                  (long long)e->revision);
     if (e->body.n > 2) {
         text_add_str(&line, "  ");
         text_add_span(&line, e->body);
@@ -47,13 +50,15 @@ static void print_person(const struct result_event *e)
     puts(line.p);
 }
 
-static void print_json(const struct broker_record *record, const struct result_event *e, struct arena *arena)
+static void print_json(const struct broker_record *record, const struct result_event *e,
+                       struct arena *arena)
 {
     struct span value = record->value;
     struct result encoded;
     if (value.n == 0 || value.p[0] != '{') { // MessagePack
-        result_encode(e, &(struct result_options){.encoding = RESULT_JSON, .source = SPAN_LIT("/holdfast")}, arena,
-                      &encoded);
+        result_encode(
+            e, &(struct result_options){.encoding = RESULT_JSON, .source = SPAN_LIT("/holdfast")},
+            arena, &encoded);
         value = encoded.value;
     }
     printf("%.*s\n", SPAN_ARG(value));
@@ -67,8 +72,8 @@ static void show_record(struct tail *tail, const struct broker_record *record)
     struct result_event event;
     struct json_error problem;
     if (!result_decode(record->value, arena, &event, &problem)) {
-        fprintf(stderr, "holdfast: partition %d offset %lld is no result: %.*s\n", record->partition,
-                (long long)record->offset, SPAN_ARG(problem.detail));
+        fprintf(stderr, "holdfast: partition %d offset %lld is no result: %.*s\n",
+                record->partition, (long long)record->offset, SPAN_ARG(problem.detail));
         return;
     }
     if (tail->task != NULL && !span_eq_text(event.task_id, tail->task))
@@ -93,7 +98,8 @@ static int follow(struct tail *tail, struct broker_consumer *consumer, long time
             broker_record_free(record);
         }
         if (broker_consumer_failed(consumer)) {
-            say_error("check kafka.bootstrap.servers: holdfast doctor", "Kafka: the consumer failed");
+            say_error("check kafka.bootstrap.servers: holdfast doctor",
+                      "Kafka: the consumer failed");
             return EXIT_CANNOT_RUN;
         }
         if (clock_mono_us() >= deadline && !tail->done) {
@@ -107,7 +113,8 @@ static int follow(struct tail *tail, struct broker_consumer *consumer, long time
 int command_tail(struct invocation *inv)
 {
     long timeout_s = 0;
-    struct tail tail = {.json = invocation_flag(inv, "json"), .task = invocation_value(inv, "task")};
+    struct tail tail = {.json = invocation_flag(inv, "json"),
+                        .task = invocation_value(inv, "task")};
     if (!invocation_integer(inv, "until-terminal", 1, 1000000000, &tail.left) ||
         !invocation_integer(inv, "timeout", 1, 86400, &timeout_s))
         return EXIT_CANNOT_RUN;

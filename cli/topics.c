@@ -1,8 +1,8 @@
 // holdfast topics …: the topics of an installation.
+#include "cli/topics.h"
 #include "cli/commands.h"
 #include "cli/reads.h"
 #include "cli/session.h"
-#include "cli/topics.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -19,13 +19,14 @@ static bool some_are_not_seen_yet(const struct broker_topic_state *states)
     return false;
 }
 
-enum broker_result topics_make(struct broker *broker, const struct broker_topic topics[BROKER_TOPIC_ROLES],
+enum broker_result topics_make(struct broker *broker,
+                               const struct broker_topic topics[BROKER_TOPIC_ROLES],
                                int replication, struct broker_topic_state ret[BROKER_TOPIC_ROLES],
                                struct broker_error *ret_error)
 {
     struct broker_topic_state made[BROKER_TOPIC_ROLES];
-    enum broker_result result =
-        broker_topics_apply(broker, topics, BROKER_TOPIC_ROLES, replication, ADMIN_MS, made, ret_error);
+    enum broker_result result = broker_topics_apply(broker, topics, BROKER_TOPIC_ROLES, replication,
+                                                    ADMIN_MS, made, ret_error);
     if (result != BROKER_OK)
         return result;
     memcpy(ret, made, sizeof made);
@@ -41,7 +42,8 @@ enum broker_result topics_make(struct broker *broker, const struct broker_topic 
     return BROKER_OK;
 }
 
-// The number of relay shards is the database's; --shards stands in where it cannot be asked. -1: printed.
+// The number of relay shards is the database's; --shards stands in where it cannot be asked. -1:
+// printed.
 static long shards_of(const struct invocation *inv, const struct config *cfg)
 {
     long shards = 0;
@@ -91,8 +93,11 @@ static int report(const struct invocation *inv, const struct broker_topic *topic
             continue;
         }
         printf("%-8s %-32s %3d partitions, replication %d, min.insync %d\n",
-               !s->exists ? "MISSING" : !s->ok ? "WRONG" : s->created ? "made" : "ok", topics[i].name, s->partitions,
-               s->replication, s->min_insync);
+               !s->exists   ? "MISSING"
+               : !s->ok     ? "WRONG"
+               : s->created ? "made"
+                            : "ok",
+               topics[i].name, s->partitions, s->replication, s->min_insync);
         if (s->detail[0] != '\0')
             printf("         %s\n", s->detail);
     }
@@ -123,7 +128,8 @@ static int topics(const struct invocation *inv, bool apply)
         apply ? topics_make(broker, wanted, (int)cfg->topics.replication_factor, states, &error)
               : broker_topics_check(broker, wanted, COUNT_OF(wanted), ADMIN_MS, states, &error);
     if (result != BROKER_OK) {
-        say_error("check kafka.bootstrap.servers and the login's rights: holdfast doctor", "Kafka: %s", error.text);
+        say_error("check kafka.bootstrap.servers and the login's rights: holdfast doctor",
+                  "Kafka: %s", error.text);
         return EXIT_CANNOT_RUN;
     }
     return report(inv, wanted, states, COUNT_OF(wanted));

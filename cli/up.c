@@ -1,5 +1,6 @@
-// holdfast up: a whole local stack in the foreground. The pods are real processes of `holdfast run`, so that a person
-// can stop, kill and replace them; the mock broker, if no Kafka is given, lives in this process.
+// holdfast up: a whole local stack in the foreground. The pods are real processes of `holdfast
+// run`, so that a person can stop, kill and replace them; the mock broker, if no Kafka is given,
+// lives in this process.
 #include "cli/commands.h"
 #include "cli/session.h"
 #include "cli/stack.h"
@@ -108,8 +109,8 @@ static bool write_config(struct up *up, char *path, size_t size)
         if (strncmp(up->sets[i], "tool.", 5) == 0 || strncmp(up->sets[i], "handler.", 8) == 0)
             continue; // they need their whole section, which is the pods' file
         if (dot != NULL && equals != NULL && dot < equals)
-            fprintf(out, "[%.*s]\n%.*s = %s\n", (int)(dot - up->sets[i]), up->sets[i], (int)(equals - dot - 1), dot + 1,
-                    equals + 1);
+            fprintf(out, "[%.*s]\n%.*s = %s\n", (int)(dot - up->sets[i]), up->sets[i],
+                    (int)(equals - dot - 1), dot + 1, equals + 1);
     }
     up->set_n = before;
     bool written = fclose(out) == 0;
@@ -122,14 +123,17 @@ static bool migrate(struct up *up)
 {
     char dsn[128];
     stack_dsn(&up->stack, "postgres", dsn, sizeof dsn);
-    struct migrate_options options = {
-        .dsn = dsn, .schema = up->cfg->postgres.schema, .role_prefix = up->cfg->postgres.role_prefix,
-        .mode = session_failover_word(up->cfg), .shards = SHARDS};
+    struct migrate_options options = {.dsn = dsn,
+                                      .schema = up->cfg->postgres.schema,
+                                      .role_prefix = up->cfg->postgres.role_prefix,
+                                      .mode = session_failover_word(up->cfg),
+                                      .shards = SHARDS};
     struct text lines CLEANUP(text_free) = TEXT_EMPTY;
     enum outcome outcome = migrate_run(&options, &lines);
     if (outcome == OUTCOME_OK)
         return stack_make_logins(&up->stack, up->cfg->postgres.role_prefix);
-    say_error("use a fresh --dir", "the migration: %s\n%.*s", outcome_sentence(outcome), SPAN_ARG(text_span(&lines)));
+    say_error("use a fresh --dir", "the migration: %s\n%.*s", outcome_sentence(outcome),
+              SPAN_ARG(text_span(&lines)));
     return false;
 }
 
@@ -230,7 +234,8 @@ static void tell_ends(struct up *up)
         if (pod->told_end || !process_ended(&pod->process))
             continue;
         pod->told_end = true;
-        printf("%s ended: %s; its log is %s\n", pod->name, process_how(&pod->process, how, sizeof how), pod->log);
+        printf("%s ended: %s; its log is %s\n", pod->name,
+               process_how(&pod->process, how, sizeof how), pod->log);
         fflush(stdout);
     }
     struct process *servers[] = {&up->stack.postgres, &up->stack.redis};
@@ -252,8 +257,11 @@ static bool wait_ready(struct up *up, const sigset_t *signals, bool *ret_asked)
         for (long i = 0; i < up->pod_n; i++) {
             struct pod_process *pod = &up->pods[i];
             if (!pod->told_ready)
-                pod->told_ready = process_port_answers(pod->admin_port, "GET /readyz HTTP/1.0\r\n\r\n", "HTTP/1.1 200") ||
-                                  process_port_answers(pod->admin_port, "GET /readyz HTTP/1.0\r\n\r\n", "HTTP/1.0 200");
+                pod->told_ready =
+                    process_port_answers(pod->admin_port, "GET /readyz HTTP/1.0\r\n\r\n",
+                                         "HTTP/1.1 200") ||
+                    process_port_answers(pod->admin_port, "GET /readyz HTTP/1.0\r\n\r\n",
+                                         "HTTP/1.0 200");
             ready += pod->told_ready;
             if (process_ended(&pod->process) || clock_mono_us() > deadline) {
                 tell_ends(up);
@@ -276,14 +284,19 @@ static bool wait_ready(struct up *up, const sigset_t *signals, bool *ret_asked)
 static void print_welcome(const struct up *up, const char *conf)
 {
     const char *prefix = up->cfg->topics.prefix;
-    printf("\nholdfast %s is up: %ld pod%s%s\n", HOLDFAST_VERSION, up->pod_n, up->pod_n == 1 ? "" : "s",
-           up->mock != NULL ? ", embedded mock broker (development only: at least once, forgets at exit)" : "");
-    printf("  logs and data   %s%s\n", up->stack.dir, up->stack.temporary ? " (removed at the end)" : "");
+    printf("\nholdfast %s is up: %ld pod%s%s\n", HOLDFAST_VERSION, up->pod_n,
+           up->pod_n == 1 ? "" : "s",
+           up->mock != NULL
+               ? ", embedded mock broker (development only: at least once, forgets at exit)"
+               : "");
+    printf("  logs and data   %s%s\n", up->stack.dir,
+           up->stack.temporary ? " (removed at the end)" : "");
     for (long i = 0; i < up->pod_n; i++)
-        printf("  %-4s pid %-7d http://127.0.0.1:%u/metrics\n", up->pods[i].name, (int)up->pods[i].process.pid,
-               up->pods[i].admin_port);
+        printf("  %-4s pid %-7d http://127.0.0.1:%u/metrics\n", up->pods[i].name,
+               (int)up->pods[i].process.pid, up->pods[i].admin_port);
     printf("\nIn another terminal:\n"
-           "  echo 't1:{\"task_id\":\"t1\",\"handler\":\"plan\",\"input\":{\"steps\":[]}}' | kcat -P -b %s -t %stasks -K :\n"
+           "  echo 't1:{\"task_id\":\"t1\",\"handler\":\"plan\",\"input\":{\"steps\":[]}}' | kcat "
+           "-P -b %s -t %stasks -K :\n"
            "  kcat -C -b %s -t %sresults -o beginning -X isolation.level=read_committed\n"
            "  export HOLDFAST_CONFIG=%s\n"
            "  holdfast show t1\n\nCtrl-C stops everything.\n",
@@ -313,7 +326,8 @@ static bool start_all(struct up *up, char *conf, size_t size)
 {
     printf("starting PostgreSQL and Redis\n");
     fflush(stdout);
-    if (!stack_start(&up->stack, invocation_value(up->inv, "dir"), invocation_value(up->inv, "postgres-bin")))
+    if (!stack_start(&up->stack, invocation_value(up->inv, "dir"),
+                     invocation_value(up->inv, "postgres-bin")))
         return false;
     if (!open_broker(up) || !write_config(up, conf, size) || !migrate(up) || !make_topics(up))
         return false;
@@ -332,7 +346,8 @@ static int run_up(struct up *up, const sigset_t *signals)
     char conf[PATH_MAX];
     bool asked = false;
     int code = EXIT_CANNOT_RUN;
-    if (start_all(up, conf, sizeof conf) && wait_ready(up, signals, &asked) && write_facts(up, conf)) {
+    if (start_all(up, conf, sizeof conf) && wait_ready(up, signals, &asked) &&
+        write_facts(up, conf)) {
         print_welcome(up, conf);
         while (!asked_to_end(signals, LOOK_US))
             tell_ends(up);

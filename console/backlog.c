@@ -23,10 +23,30 @@ struct stats_row {
 };
 #define STATS(member) DB_COLUMN(struct stats_row, member)
 static const struct db_column stats_columns[] = {
-    STATS(ready),  STATS(held), STATS(parked), STATS(stranded), STATS(outbox), STATS(outbox_oldest_seconds),
+    STATS(ready),    STATS(held),   STATS(parked),
+    STATS(stranded), STATS(outbox), STATS(outbox_oldest_seconds),
     STATS(tools),
 };
 static const struct db_call call_stats = DB_CALL_BARE("stats", stats_columns, DB_READ);
+
+/* The first WITHOUT_LABELS have one series each, the others one a tool. */
+enum { WITHOUT_LABELS = 7 };
+static const enum metric_id gauges[] = {
+    METRIC_RUNS_DUE,      METRIC_RUNS_HELD_ALL,      METRIC_RUNS_PARKED,
+    METRIC_RUNS_STRANDED, METRIC_OUTBOX_ROWS,        METRIC_OUTBOX_OLDEST_AGE,
+    METRIC_GATE_OPEN,     METRIC_OPERATIONS_UNKNOWN, METRIC_TOOL_OPERATION_UNKNOWN_OLDEST_AGE,
+};
+
+/* What is not known is left out: 0 would be a lie, and so would be the last number that was known.
+ */
+static void forget_all(void)
+{
+    for (size_t i = 0; i < COUNT_OF(gauges); i++) {
+        if (i < WITHOUT_LABELS)
+            metric_set(gauges[i], NO_LABELS, 0); /* only a series that is there can be hidden */
+        metric_forget(gauges[i]);
+    }
+}
 
 struct backlog *backlog_new(const struct config *cfg)
 {
@@ -36,12 +56,6 @@ struct backlog *backlog_new(const struct config *cfg)
         backlog->lane = NULL;
     return backlog;
 }
-
-static const enum metric_id gauges[] = {
-    METRIC_RUNS_DUE,           METRIC_RUNS_HELD_ALL,    METRIC_RUNS_PARKED,
-    METRIC_RUNS_STRANDED,      METRIC_OUTBOX_ROWS,      METRIC_OUTBOX_OLDEST_AGE,
-    METRIC_OPERATIONS_UNKNOWN, METRIC_GATE_OPEN,        METRIC_TOOL_OPERATION_UNKNOWN_OLDEST_AGE,
-};
 
 static void set_tools(struct backlog *backlog, struct span tools)
 {
@@ -67,13 +81,14 @@ void backlog_refresh(struct backlog *backlog)
     if (backlog->lane == NULL || (backlog->read_us != 0 && now - backlog->read_us < FRESH_US))
         return;
     backlog->read_us = now;
-    for (size_t i = 0; i < COUNT_OF(gauges); i++)
-        metric_forget(gauges[i]);
+    forget_all();
     struct stats_row *row;
     size_t n;
     struct fence_gate gate;
     arena_reset(backlog->arena);
-    if (fence_call(backlog->lane, &call_stats, NULL, NULL, backlog->arena, &row, &n) == OUTCOME_OK && n == 1) {
+    if (fence_call(backlog->lane, &call_stats, NULL, NULL, backlog->arena, &row, &n) ==
+            OUTCOME_OK &&
+        n == 1) {
         metric_set(METRIC_RUNS_DUE, NO_LABELS, (double)row->ready);
         metric_set(METRIC_RUNS_HELD_ALL, NO_LABELS, (double)row->held);
         metric_set(METRIC_RUNS_PARKED, NO_LABELS, (double)row->parked);

@@ -20,10 +20,11 @@ struct console {
 bool console_is_loopback(const char *listen)
 {
     const char *colon = strrchr(listen, ':');
-    size_t n = colon != NULL ? (size_t)(colon - listen) : strlen(listen);
-    struct span host = {listen, n};
-    return span_eq_text(host, "localhost") || span_eq_text(host, "[::1]") ||
-           (span_starts_with(host, SPAN_LIT("127.")) && n >= sizeof "127.0.0.1" - 1);
+    struct span host = {listen, colon != NULL ? (size_t)(colon - listen) : strlen(listen)};
+    if (span_eq_text(host, "localhost") || span_eq_text(host, "[::1]"))
+        return true;
+    /* 127.0.0.0/8, as an address and not as the beginning of a name */
+    return span_starts_with(host, SPAN_LIT("127.")) && strspn(listen, "0123456789.") == host.n;
 }
 
 /* Equal without telling by the time it took how much of it was right. */
@@ -94,7 +95,8 @@ static void answer_metrics(struct console *console, const struct http_server_req
 
 static const struct route {
     const char *path;
-    void (*answer)(struct console *, const struct http_server_request *, struct http_server_answer *);
+    void (*answer)(struct console *, const struct http_server_request *,
+                   struct http_server_answer *);
 } routes[] = {
     {"/livez", answer_livez},
     {"/readyz", answer_readyz},
@@ -131,7 +133,8 @@ enum outcome console_start(const struct config *cfg, console_ready_fn *ready, vo
         return OUTCOME_INVALID;
     }
     struct console *console = memory_new(1, sizeof *console);
-    *console = (struct console){.cfg = cfg, .ready = ready, .opaque = opaque, .backlog = backlog_new(cfg)};
+    *console =
+        (struct console){.cfg = cfg, .ready = ready, .opaque = opaque, .backlog = backlog_new(cfg)};
     enum outcome outcome =
         http_server_open(cfg->admin.listen, serve, console, &console->server, ret_reason);
     if (outcome != OUTCOME_OK) {

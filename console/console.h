@@ -6,10 +6,10 @@
  *
  * Purpose    Health for an orchestrator, metrics for a scraper. Read only.
  * Ownership  The configuration is borrowed and must outlive the console.
- * Threads    The HTTP server's own thread answers. It asks the database at most once a second, over a lane of its own
- *            with a short time-out; between that it answers from memory.
- * Errors     console_start refuses an address that cannot be bound, and one that is not loopback without admin.token.
- * Never      changes anything; shows a task, a run or a secret.
+ * Threads    The HTTP server's own thread answers. It asks the database at most once a second, over
+ * a lane of its own with a short time-out; between that it answers from memory. Errors
+ * console_start refuses an address that cannot be bound, and one that is not loopback without
+ * admin.token. Never      changes anything; shows a task, a run or a secret.
  */
 #ifndef HOLDFAST_CONSOLE_CONSOLE_H
 #define HOLDFAST_CONSOLE_CONSOLE_H
@@ -27,15 +27,17 @@ struct console;
 /* Whether the pod is ready, and if not why: one line a reason. Thread: the console's. */
 typedef bool console_ready_fn(void *opaque, struct text *why);
 
-/* OUTCOME_OK, or OUTCOME_INVALID with a static sentence. An empty admin.listen makes no console: *ret is NULL. */
-MUST_CHECK enum outcome console_start(const struct config *cfg, console_ready_fn *ready, void *opaque,
-                                      struct console **ret, const char **ret_reason);
+/* OUTCOME_OK, or OUTCOME_INVALID with a static sentence. An empty admin.listen makes no console:
+ * *ret is NULL. */
+MUST_CHECK enum outcome console_start(const struct config *cfg, console_ready_fn *ready,
+                                      void *opaque, struct console **ret, const char **ret_reason);
 /* The port it listens on; 0 for NULL. */
 uint16_t console_port(const struct console *console);
 /* NULL is fine. */
 void console_stop(struct console *console);
 
-/* True when an address can only be reached from this machine ("127.0.0.1:8080", "[::1]:0", "localhost:1"). */
+/* True when an address can only be reached from this machine ("127.0.0.1:8080", "[::1]:0",
+ * "localhost:1"). */
 bool console_is_loopback(const char *listen);
 
 #endif

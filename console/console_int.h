@@ -7,8 +7,8 @@
 struct backlog;
 
 struct backlog *backlog_new(const struct config *cfg);
-/* Sets the gauges anew if the last time is more than a second ago. A database that does not answer leaves them out
- * (an old number would be a lie). Thread: the console's. */
+/* Sets the gauges anew if the last time is more than a second ago. A database that does not answer
+ * leaves them out (an old number would be a lie). Thread: the console's. */
 void backlog_refresh(struct backlog *backlog);
 void backlog_free(struct backlog *backlog);
 

@@ -217,6 +217,17 @@ def command(world, words, limit):
                           f"{done.stdout}{done.stderr}")
 
 
+@verb("as")
+def as_role(world, words, limit):
+    """as ROLE command ARGUMENT … exits CODE   (pod, operator or viewer)"""
+    before = world.sections["postgres"]["dsn"]
+    world.set("postgres", "dsn", world.services.dsn_of(world, words[0].text))
+    try:
+        command(world, words[2:], limit)
+    finally:
+        world.set("postgres", "dsn", before)
+
+
 # ---- facts ---------------------------------------------------------------------------------------------------------
 
 @verb("let")

@@ -91,7 +91,7 @@ static void wrong_use_is_two_and_help_is_zero(void **state)
     assert_int_equal(run_words("topics", NULL, NULL), EXIT_CANNOT_RUN);
     assert_int_equal(run_words("topics", "apply", "--help"), EXIT_HOLDS);
     assert_int_equal(run_words("shwo", NULL, NULL), EXIT_CANNOT_RUN);
-    assert_int_equal(run_words("show", NULL, NULL), EXIT_CANNOT_RUN);          // argument missing
+    assert_int_equal(run_words("show", NULL, NULL), EXIT_CANNOT_RUN); // argument missing
     assert_int_equal(run_words("docs", "surplus", NULL), EXIT_CANNOT_RUN);
     assert_int_equal(run_words("docs", "--no-such", NULL), EXIT_CANNOT_RUN);
     assert_int_equal(run_words("migrate", "--shards", NULL), EXIT_CANNOT_RUN); // value missing
@@ -104,7 +104,8 @@ static void wrong_use_is_two_and_help_is_zero(void **state)
         second = strchr(first, ' ');
         if (second != NULL)
             *second++ = '\0';
-        assert_int_equal(second != NULL ? run_words(first, second, "--help") : run_words(first, "--help", NULL),
+        assert_int_equal(second != NULL ? run_words(first, second, "--help")
+                                        : run_words(first, "--help", NULL),
                          EXIT_HOLDS);
     }
 }
