@@ -35,7 +35,8 @@ struct file_reading {
     int line;
     bool continues;    /* this line begins with a blank */
     size_t first;      /* first setting of this file */
-    bool has_previous; /* a setting that a continuation belongs to */
+    bool has_previous; /* a line that a continuation belongs to */
+    bool kept;         /* and that became the last setting */
 };
 
 static const char *origin_of(const struct file_reading *r)
@@ -84,17 +85,22 @@ static int on_setting(void *user, const char *section, const char *name, const c
     struct file_reading *r = user;
     struct config_origin *o = r->l->cfg->origins;
     if (r->continues && r->has_previous) {
-        struct setting *previous = &o->settings[o->n - 1];
-        previous->value = arena_printf(r->l->arena, "%s %s", previous->value, value);
+        if (r->kept) {
+            struct setting *previous = &o->settings[o->n - 1];
+            previous->value = arena_printf(r->l->arena, "%s %s", previous->value, value);
+        }
         return 1;
     }
-    if (section[0] == '\0')
-        config_error(r->l, origin_of(r), "\"%s\" stands before any [section]", name);
-    else if (is_again(r, section, name))
-        config_error(r->l, origin_of(r), "%s.%s is set a second time in this file", section, name);
-    else
-        config_add_setting(r->l, section, name, value, origin_of(r));
     r->has_previous = true;
+    r->kept = false;
+    if (section[0] == '\0') {
+        config_error(r->l, origin_of(r), "\"%s\" stands before any [section]", name);
+    } else if (is_again(r, section, name)) {
+        config_error(r->l, origin_of(r), "%s.%s is set a second time in this file", section, name);
+    } else {
+        config_add_setting(r->l, section, name, value, origin_of(r));
+        r->kept = true;
+    }
     return 1;
 }
 

@@ -163,6 +163,9 @@ static void bad_values_say_what_is_good(void **state)
     refused("[pool]\nworkers = 1\nworkers = 2\n",
             "FILE:3: pool.workers is set a second time in this file\n");
     refused("workers = 1\n", "FILE:1: \"workers\" stands before any [section]\n");
+    refused("pool = 1\n  going on\n", "FILE:1: \"pool\" stands before any [section]\n");
+    refused("[pool]\nqueue = 500\nqueue = 600\n  7\n",
+            "FILE:3: pool.queue is set a second time in this file\n");
     refused("[pool]\nnonsense\n", "FILE:2: neither [section] nor name = value\n");
     struct text errors CLEANUP(text_free) = TEXT_EMPTY;
     struct config *cfg = NULL;
