@@ -197,21 +197,24 @@ static void offer(struct commit_lane *lane, struct commit_request **requests, si
     }
 }
 
-/* Releases and writes are statements of their own. */
+/* Releases and writes are statements of their own. Sorted before either is offered: an answered
+ * request is gone. */
 static void offer_picked(struct commit_lane *lane, size_t n)
 {
-    struct commit_request **kind = arena_array(lane->names, n, sizeof(*kind));
-    for (int release = 0; release <= 1; release++) {
-        size_t kind_n = 0;
-        for (size_t i = 0; i < n; i++)
-            if (lane->pending[i]->give_back == (release != 0))
-                kind[kind_n++] = lane->pending[i];
-        if (kind_n > 0) {
-            struct commit_request **own = arena_array(lane->names, kind_n, sizeof(*own));
-            memcpy(own, kind, kind_n * sizeof(struct commit_request *));
-            offer(lane, own, kind_n);
-        }
+    struct commit_request **writes = arena_array(lane->names, n, sizeof(*writes));
+    struct commit_request **releases = arena_array(lane->names, n, sizeof(*releases));
+    size_t write_n = 0, release_n = 0;
+    for (size_t i = 0; i < n; i++) {
+        struct commit_request *r = lane->pending[i];
+        if (r->give_back)
+            releases[release_n++] = r;
+        else
+            writes[write_n++] = r;
     }
+    if (write_n > 0)
+        offer(lane, writes, write_n);
+    if (release_n > 0)
+        offer(lane, releases, release_n);
 }
 
 static void collect(struct commit_lane *lane)
