@@ -1,46 +1,9 @@
 // holdfast topics …: the topics of an installation.
-#include "cli/topics.h"
 #include "cli/commands.h"
 #include "cli/reads.h"
 #include "cli/session.h"
 
-#include <string.h>
-#include <unistd.h>
-
-#include "base/clock.h"
-
-enum { ADMIN_MS = 30000, SETTLE_US = 15 * 1000 * 1000, LOOK_US = 100 * 1000 };
-
-static bool some_are_not_seen_yet(const struct broker_topic_state *states)
-{
-    for (size_t i = 0; i < BROKER_TOPIC_ROLES; i++)
-        if (!states[i].exists)
-            return true;
-    return false;
-}
-
-enum broker_result topics_make(struct broker *broker,
-                               const struct broker_topic topics[BROKER_TOPIC_ROLES],
-                               int replication, struct broker_topic_state ret[BROKER_TOPIC_ROLES],
-                               struct broker_error *ret_error)
-{
-    struct broker_topic_state made[BROKER_TOPIC_ROLES];
-    enum broker_result result = broker_topics_apply(broker, topics, BROKER_TOPIC_ROLES, replication,
-                                                    ADMIN_MS, made, ret_error);
-    if (result != BROKER_OK)
-        return result;
-    memcpy(ret, made, sizeof made);
-    int64_t deadline = clock_deadline_us(SETTLE_US);
-    while (some_are_not_seen_yet(ret) && clock_mono_us() < deadline) {
-        usleep(LOOK_US);
-        result = broker_topics_check(broker, topics, BROKER_TOPIC_ROLES, ADMIN_MS, ret, ret_error);
-        if (result != BROKER_OK)
-            return result;
-    }
-    for (size_t i = 0; i < BROKER_TOPIC_ROLES; i++)
-        ret[i].created = made[i].created;
-    return BROKER_OK;
-}
+enum { ADMIN_MS = 30000 };
 
 // The number of relay shards is the database's; --shards stands in where it cannot be asked. -1:
 // printed.
@@ -125,7 +88,8 @@ static int topics(const struct invocation *inv, bool apply)
     struct broker_error error;
     broker_topics_of(cfg->topics.prefix, (int32_t)cfg->topics.partitions, (int32_t)shards, wanted);
     enum broker_result result =
-        apply ? topics_make(broker, wanted, (int)cfg->topics.replication_factor, states, &error)
+        apply ? broker_topics_apply(broker, wanted, COUNT_OF(wanted),
+                                    (int)cfg->topics.replication_factor, ADMIN_MS, states, &error)
               : broker_topics_check(broker, wanted, COUNT_OF(wanted), ADMIN_MS, states, &error);
     if (result != BROKER_OK) {
         say_error("check kafka.bootstrap.servers and the login's rights: holdfast doctor",

@@ -4,7 +4,6 @@
 #include "cli/commands.h"
 #include "cli/session.h"
 #include "cli/stack.h"
-#include "cli/topics.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -21,6 +20,7 @@ enum {
     MAX_PODS = 64,
     MAX_SETS = 300,
     SHARDS = 8,
+    ADMIN_MS = 30000,
     READY_US = 90 * 1000 * 1000,
     PROGRESS_US = 10 * 1000 * 1000,
     LOOK_US = 100 * 1000,
@@ -149,7 +149,8 @@ static bool make_topics(struct up *up)
     struct broker_error error;
     broker_topics_of(up->cfg->topics.prefix, (int32_t)up->cfg->topics.partitions, SHARDS, topics);
     if (broker_open(&bootstrap, 1, NULL, &broker, &error) == BROKER_OK &&
-        topics_make(broker, topics, -1, states, &error) == BROKER_OK)
+        broker_topics_apply(broker, topics, COUNT_OF(topics), -1, ADMIN_MS, states, &error) ==
+            BROKER_OK)
         return true;
     say_error("check --broker: a Kafka must answer there", "%s: %s", up->bootstrap, error.text);
     return false;
