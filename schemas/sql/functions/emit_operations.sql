@@ -2,7 +2,7 @@
 --
 -- Events about operations, read from the ledger as this transaction has just written it: operation.succeeded,
 -- operation.failed, operation.unknown, operation.cancelled, operation.contradiction. p_details (NULL: none) is what the
--- type adds: the fact that contradicts, the reason of a doubt.
+-- type adds: the fact that contradicts, or {"why": "unanswered" | "expired" | "lost_history"} of a doubt.
 -- What a caller must hold: the locks of the operations' runs, as for emit().
 -- Locks: none. Tables: tool_operations, agent_runs, worker_leases, outbox_events.
 CREATE OR REPLACE FUNCTION @schema@.emit_operations(p_t timestamptz, p_operation_ids text[], p_types text[],

@@ -62,7 +62,7 @@ BEGIN
      WHERE o.operation_id = ANY (v_ids) AND o.attempts - o.attempts_not_sent = 1; -- in doubt for the first time
     IF v_told IS NOT NULL THEN
         PERFORM @schema@.emit_operations(t, v_told, array_fill('operation.unknown'::text, ARRAY[cardinality(v_told)]),
-                                         NULL);
+                                         array_fill('{"why": "expired"}'::jsonb, ARRAY[cardinality(v_told)]));
     END IF;
     RETURN QUERY SELECT coalesce(cardinality(v_ids), 0);
 END

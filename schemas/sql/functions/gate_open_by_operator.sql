@@ -113,6 +113,7 @@ BEGIN
     SELECT array_agg(d.operation_id ORDER BY d.operation_id) INTO v_ids FROM doubt d;
     doubted := coalesce(cardinality(v_ids), 0);
     IF doubted > 0 THEN
-        PERFORM @schema@.emit_operations(t, v_ids, array_fill('operation.unknown'::text, ARRAY[doubted]), NULL);
+        PERFORM @schema@.emit_operations(t, v_ids, array_fill('operation.unknown'::text, ARRAY[doubted]),
+                                         array_fill('{"why": "lost_history"}'::jsonb, ARRAY[doubted]));
     END IF;
 END $$;

@@ -17,6 +17,7 @@ DECLARE
     v_outcomes text[];
     v_told     text[];
     v_types    text[];
+    v_whys     jsonb[];
 BEGIN
     PERFORM @schema@.record_lock(p_verb, p_operation_ids,
         ARRAY[cardinality(p_operation_ids), cardinality(p_owners), cardinality(p_revisions), cardinality(p_attempts),
@@ -63,11 +64,12 @@ BEGIN
         RETURNING o.operation_id, i.ord, o.status, o.attempts - o.attempts_not_sent AS in_doubt
     )
     SELECT array_agg(w.operation_id ORDER BY w.ord), array_agg(
-               CASE w.status WHEN 'cancelled' THEN 'operation.cancelled' ELSE 'operation.unknown' END ORDER BY w.ord)
-      INTO v_told, v_types
+               CASE w.status WHEN 'cancelled' THEN 'operation.cancelled' ELSE 'operation.unknown' END ORDER BY w.ord),
+           array_agg(CASE w.status WHEN 'unknown' THEN '{"why": "unanswered"}'::jsonb END ORDER BY w.ord)
+      INTO v_told, v_types, v_whys
       FROM written w
      WHERE w.status = 'cancelled' OR (NOT v_not_sent AND w.in_doubt = 1); -- in doubt for the first time
-    PERFORM @schema@.emit_operations(t, v_told, v_types, NULL);
+    PERFORM @schema@.emit_operations(t, v_told, v_types, v_whys);
 
     INSERT INTO @schema@.operation_evidence (at, operation_id, attempt, dispatch_owner, dispatch_revision, epoch, kind,
                                              detail)

@@ -69,7 +69,7 @@ BEGIN
     PERFORM probe.same((SELECT epoch FROM holdfast.worker_leases WHERE run_id = e), 7::bigint);
     PERFORM probe.same(probe.state('default/' || r || '/prepared/1'), 'unknown a1 n0 r1');
     PERFORM probe.same(probe.evidence('default/' || r || '/prepared/1'), 'lost_history');
-    PERFORM probe.same(probe.events('default/' || r || '/prepared/1'), 'unknown');
+    PERFORM probe.same(probe.events('default/' || r || '/prepared/1'), 'unknown:lost_history');
     PERFORM probe.same(probe.claim('default/' || r || '/prepared/1'), 'not_ready');
     PERFORM probe.same(probe.again('default/' || r || '/prepared/1'), 'not_allowed');
     PERFORM probe.same(probe.state('default/' || r || '/done/1'), 'cancelled a0 n0 r0');

@@ -43,7 +43,7 @@ BEGIN
     PERFORM probe.same(probe.state(a), 'unknown a2 n1 r4');
     PERFORM probe.same(probe.claim(a), 'not_ready');
     PERFORM probe.same(probe.again(a), 'not_allowed'); -- capability none: final doubt
-    PERFORM probe.same(probe.events(a), 'unknown');
+    PERFORM probe.same(probe.events(a), 'unknown:unanswered');
 END $$;
 
 -- first_sent_at: the start of the first attempt that may have been sent.
@@ -68,7 +68,7 @@ BEGIN
     PERFORM probe.same((SELECT first_sent_at FROM holdfast.tool_operations WHERE operation_id = a), t);
     PERFORM probe.same(probe.claim(a), 'not_ready');
     PERFORM probe.same(probe.again(a), 'claimed 4/7');
-    PERFORM probe.same(probe.events(a), 'unknown'); -- once, not by every attempt
+    PERFORM probe.same(probe.events(a), 'unknown:unanswered'); -- once, not by every attempt
 END $$;
 
 -- Unsent while its run has ended: cancelled in that transaction, published; unless it is detached or a compensation.
@@ -115,7 +115,7 @@ BEGIN
     PERFORM probe.same((SELECT bool_and(o.dispatch_until IS NOT NULL AND o.claimed_revision = 1)
                           FROM holdfast.tool_operations o WHERE o.run_id = r AND o.status = 'unknown'), true);
     PERFORM probe.same(probe.evidence('default/' || r || '/none/1'), 'claimed expired');
-    PERFORM probe.same(probe.events('default/' || r || '/none/1'), 'unknown');
+    PERFORM probe.same(probe.events('default/' || r || '/none/1'), 'unknown:expired');
     -- The dispatcher that was paused comes back: it did not send after all. Only it can know.
     PERFORM probe.same(probe.not_sent('default/' || r || '/none/1', 1, 1), 'recorded unknown');
     PERFORM probe.same(probe.not_sent('default/' || r || '/none/1', 1, 1), 'recorded unknown');

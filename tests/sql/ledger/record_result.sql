@@ -57,7 +57,7 @@ BEGIN
                                 e.detail ->> 'verdict', e.detail ->> 'remote_id', e.detail -> 'evidence')::text
                           FROM holdfast.operation_evidence e WHERE e.operation_id = c AND e.kind = 'late'),
                        ('d1', 1, 1, '{"r": 1}'::jsonb, 'succeeded', 'rem-1', '{"http_status": 200}'::jsonb)::text);
-    PERFORM probe.same(probe.events(c), 'unknown');
+    PERFORM probe.same(probe.events(c), 'unknown:expired');
     PERFORM probe.same((SELECT refused FROM holdfast.refusals WHERE run_id = probe.uuid(3) AND reason = 'late'), 1::bigint);
     -- But an answer inside the claim counts although the deadline has passed, as long as nobody took it for unknown.
     c := probe.op(probe.run(4), 'd');
@@ -84,7 +84,7 @@ BEGIN
     PERFORM probe.same(probe.result(a, 1, 1, p_remote => 'rem-2'), 'contradiction succeeded'); -- two resources
     PERFORM probe.same(probe.result(a, 1, 1, p_remote => 'rem-2'), 'contradiction succeeded'); -- delivered again
     PERFORM probe.same(probe.result(a, 3, 2, 'failed_final', 'd2'), 'contradiction succeeded');
-    PERFORM probe.same(probe.events(a), 'unknown succeeded contradiction contradiction');
+    PERFORM probe.same(probe.events(a), 'unknown:unanswered succeeded contradiction contradiction');
     PERFORM probe.same(probe.state(a), 'succeeded a2 n0 r4');
     PERFORM probe.same((SELECT remote_id FROM holdfast.tool_operations WHERE operation_id = a), 'rem-1');
     -- b: failed for good, and then a success of it.
@@ -118,7 +118,7 @@ BEGIN
     PERFORM probe.same(probe.result(a, 3, 2, 'failed_final', 'd2'), 'evidence_only unknown');
     PERFORM probe.same(probe.state(a), 'unknown a2 n0 r4');
     PERFORM probe.same(probe.evidence(a), 'claimed unknown claimed response');
-    PERFORM probe.same(probe.events(a), 'unknown');
+    PERFORM probe.same(probe.events(a), 'unknown:unanswered');
     -- With the first attempt known as not sent the refusal is final.
     a := probe.op(probe.run(7), 'b');
     PERFORM probe.claim(a);
