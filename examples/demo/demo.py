@@ -364,7 +364,8 @@ def ended_tasks(demo):
         taken[event["run_id"]].append(event["epoch"])
     rows = sorted((-len(taken[e["run_id"]]), e["task_id"], ENDS[e["type"]], sorted(taken[e["run_id"]]))
                   for e in demo.results.of(*ENDS))
-    special = [row for row in rows if row[0]][:12] + [row for row in rows if row[2] != "succeeded" and not row[0]]
+    moved = [row for row in rows if row[0] and row[2] == "succeeded"][:10]
+    special = moved + [row for row in rows if row[2] != "succeeded"]
     for _, task, end, epochs in special:
         print(f"  {task:<15} {end:<11} {', '.join(map(str, epochs)) or 'never'}")
     rest = collections.Counter(row[2] for row in rows if row not in special)
