@@ -219,7 +219,7 @@ void *claim_thread(void *argument)
         broker_producer_poll(outbox->producer, 0);
         claim_ack_sweep(&c.acks, false);
     }
-    broker_consumer_close(c.consumer);
+    claim_hints_end(&c);
     (void)!broker_flush(outbox->producer, LAST_TRIES_MS);
     claim_ack_sweep(&c.acks, true);
     fence_close(c.lane);

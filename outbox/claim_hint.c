@@ -10,19 +10,36 @@
 #include "schemas/dead_letter.h"
 #include "schemas/intent.h"
 
-enum { HINTS_MAX = 256, CONSUMER_AGAIN_MS = 1000, LETTER_BYTES_MAX = 900000 };
+enum {
+    HINTS_MAX = 256,
+    CONSUMER_AGAIN_MS = 1000,
+    LETTER_BYTES_MAX = 900000,
+    JOIN_MS = 5000,
+    JOIN_POLL_MS = 50,
+};
 
 struct hint {
     struct broker_record *record;
     struct intent intent;
 };
 
+static void on_assigned(void *opaque, const char *topic, int32_t partition)
+{
+    (void)topic, (void)partition;
+    ((struct claimer *)opaque)->assigned = true;
+}
+
 static void open_consumer(struct claimer *c)
 {
     struct outbox *outbox = c->outbox;
     const char *topics[] = {outbox->intents_topic};
     const struct broker_consumer_options options = {
-        .group = outbox->config->dispatch.group, .topics = topics, .topic_count = 1};
+        .group = outbox->config->dispatch.group,
+        .topics = topics,
+        .topic_count = 1,
+        .callbacks = {.opaque = c, .assigned = on_assigned},
+    };
+    c->assigned = false;
     struct broker_error error;
     if (broker_consumer_open(outbox->broker, &options, &c->consumer, &error) != BROKER_OK) {
         c->consumer = NULL;
@@ -209,4 +226,17 @@ void claim_hints(struct claimer *c, int timeout_ms)
         broker_done(records[i]);
         broker_record_free(records[i]);
     }
+}
+
+// librdkafka 2.0 ends the process when a member leaves between joining and its first assignment (an
+// assertion in its sticky assignor): a pod that stops so soon waits for the assignment first.
+void claim_hints_end(struct claimer *c)
+{
+    int64_t until = clock_deadline_us(JOIN_MS * CLOCK_MS);
+    while (c->consumer != NULL && !c->assigned && clock_mono_us() < until) {
+        broker_record_free(
+            broker_poll(c->consumer, JOIN_POLL_MS)); // not done: it comes again to another member
+    }
+    broker_consumer_close(c->consumer);
+    c->consumer = NULL;
 }

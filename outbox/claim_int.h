@@ -24,6 +24,7 @@ struct claimer {
     struct arena *arena; // of one round
     struct broker_consumer *consumer;
     bool paused;
+    bool assigned;             // the group has given it partitions, or none, at least once
     int64_t consumer_again_us; // when opening it may be tried again
     int64_t sweep_us;          // next look without a hint
     bool more;                 // the last look was cut off by its limit
@@ -33,6 +34,7 @@ struct claimer {
 // claim_hint.c: intents from Kafka. Reads them, claims what they name, dead-letters what names
 // nothing.
 void claim_hints(struct claimer *c, int timeout_ms);
+void claim_hints_end(struct claimer *c);
 
 // claim.c: one claim, asked until it is answered; what was claimed goes on its way. False: not
 // answered.

@@ -88,8 +88,18 @@ static void note_refused(const struct dispatch *d, const struct ledger_recorded 
               LOG_OUTCOME(row->outcome), LOG_SPAN("status", row->status));
 }
 
-static void note_recorded(struct settler *s, const struct dispatch *d,
-                          const struct ledger_recorded *row)
+// One hint for a run, however many of its results were in the call.
+static bool told_before(const struct ledger_recorded *rows, const struct ledger_recorded *row)
+{
+    for (; rows < row; rows++) {
+        if (rows->woke && uuid_eq(rows->run_id, row->run_id)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void note_recorded(const struct dispatch *d, const struct ledger_recorded *row)
 {
     if (row->outcome != OUTCOME_RECORDED) {
         note_refused(d, row);
@@ -100,9 +110,6 @@ static void note_recorded(struct settler *s, const struct dispatch *d,
               LOG_SPAN("operation_id", d->claim.operation_id), LOG_UUID("run_id", d->claim.run_id),
               LOG_INT("attempt", d->claim.attempt), LOG_TEXT("verdict", verdict_word(d->verdict)),
               LOG_SPAN("evidence", d->verdict == VERDICT_SUCCEEDED ? SPAN_NULL : d->evidence));
-    if (row->woke) {
-        outbox_send_wakeup(s->outbox, row->run_id, row->epoch, s->arena);
-    }
 }
 
 // ---- one call ----
@@ -128,7 +135,11 @@ static enum outcome call(struct settler *s, enum ledger_verb verb, struct dispat
         for (size_t i = 0; i < rows_n; i++) {
             size_t at = (size_t)rows[i].item - 1;
             if (rows[i].item >= 1 && at < n) {
-                note_recorded(s, items[at], &rows[i]);
+                note_recorded(items[at], &rows[i]);
+            }
+            if (rows[i].woke &&
+                !told_before(rows, &rows[i])) { // due at the epoch after the last one
+                outbox_send_wakeup(s->outbox, rows[i].run_id, rows[i].epoch + 1, s->arena);
             }
         }
     }
