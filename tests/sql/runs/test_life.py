@@ -201,6 +201,32 @@ def test_takeover(db, by_sweep):
         ("renew", "lost", 1, 2, 1), ("release", "not_holder", 1, 2, 1), ("commit", "lease_lost", 1, 2, 5)}
 
 
+def test_the_epoch_decides_even_between_sessions_of_one_name(db):
+    old = held(db)
+    db.expire(old.run_id)
+    [new] = db.acquire("a", old.run_id)
+    assert (old.epoch, new.epoch) == (1, 2)
+    assert [r.outcome for r in db.renew(lease(old, "a"))] == ["lost"]
+    assert [r.outcome for r in db.release(lease(old, "a"))] == ["not_holder"]
+    assert commit(db, old, checkpoint={"old": 1}).outcome == "lease_lost"
+    assert db.run(old.run_id).owner == "a"
+    # And the owner decides where the epoch is right.
+    assert [r.outcome for r in db.renew(lease(new, "b"))] == ["lost"]
+    assert [r.outcome for r in db.release(lease(new, "b"))] == ["not_holder"]
+    assert commit(db, new, "b", checkpoint={"b": 1}).outcome == "lease_lost"
+    assert commit(db, new, checkpoint={"new": 1}).outcome == "ok"
+
+
+def test_a_release_after_the_lease_ran_out_is_nobodys(db):
+    got = held(db)
+    db.expire(got.run_id)
+    assert [r.outcome for r in db.release(lease(got, "a"), graceful=True)] == ["not_holder"]
+    run = db.run(got.run_id)
+    assert (run.owner, run.attempts, run.ready) == ("a", 1, False)
+    assert db.sweep().due == [got.run_id]
+    assert db.acquire("b", got.run_id)[0].takeover is True
+
+
 def test_resuming_a_ready_run_is_no_takeover(db):
     got = held(db)
     commit(db, got, release=True)
