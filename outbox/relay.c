@@ -14,6 +14,8 @@ enum {
     CONNECT_MS = 1000,
     CHECK_AGAIN_MS = 2000,
     IDLE_FIRST_US = 1000, // the first wait of an idle lane; doubles up to relay.interval_ms
+    SILENCE_US = 2 * 1000 * 1000,
+    SILENT_FACTOR = 8,
     FIRST_LIMIT = 64,
     TOPIC_CHECK_MS = 5000,
 };
@@ -74,6 +76,7 @@ static void acquire(struct relay_lane *lane, struct shard *s)
     s->epoch = answer.epoch;
     s->renew_us = asked_us + config->shard_ttl_ms * CLOCK_MS / 3;
     s->limit = FIRST_LIMIT;
+    s->restart = false;
     s->low_mark = s->highest = s->marked = 0;
     s->mark_us = 0;
     enter(lane, s, SHARD_STARTING);
@@ -81,20 +84,38 @@ static void acquire(struct relay_lane *lane, struct shard *s)
               LOG_INT("epoch", s->epoch));
 }
 
+enum turn shard_regain(struct relay_lane *lane, struct shard *s)
+{
+    int64_t ttl_ms = lane->relay->outbox->config->relay.shard_ttl_ms;
+    struct fence_service answer;
+    int64_t asked_us = clock_mono_us();
+    enum outcome outcome = fence_service_acquire(
+        lane->lane, span_of(s->name), lane->relay->outbox->session, ttl_ms, lane->arena, &answer);
+    if (outcome != OUTCOME_OK || answer.outcome != OUTCOME_ACQUIRED) {
+        return TURN_LOST;
+    }
+    s->restart = s->restart || answer.epoch > s->epoch + 1;
+    s->epoch = answer.epoch;
+    s->renew_us = asked_us + ttl_ms * CLOCK_MS / 3;
+    return s->restart ? TURN_RESTART : TURN_WORKED;
+}
+
 static void renew(struct relay_lane *lane, struct shard *s)
 {
-    const struct config_relay *config = &lane->relay->outbox->config->relay;
+    int64_t ttl_ms = lane->relay->outbox->config->relay.shard_ttl_ms;
     struct fence_service answer;
     int64_t asked_us = clock_mono_us();
     enum outcome outcome =
         fence_service_renew(lane->lane, span_of(s->name), lane->relay->outbox->session, s->epoch,
-                            config->shard_ttl_ms, lane->arena, &answer);
+                            ttl_ms, lane->arena, &answer);
     if (outcome == OUTCOME_OK && answer.outcome == OUTCOME_LOST) {
-        lose(lane, s);
+        if (shard_regain(lane, s) == TURN_LOST) {
+            lose(lane, s);
+        }
     } else {
         // Unconfirmed is no reason to stop: read and delete ask the lease themselves, and Kafka
         // fences the rest.
-        s->renew_us = asked_us + config->shard_ttl_ms * CLOCK_MS / 3;
+        s->renew_us = asked_us + ttl_ms * CLOCK_MS / 3;
     }
 }
 
@@ -125,6 +146,9 @@ static void give_back(struct relay_lane *lane, struct shard *s)
 
 static enum turn take_turn(struct relay_lane *lane, struct shard *s)
 {
+    if (s->restart) {
+        return TURN_RESTART;
+    }
     if (s->again_us > clock_mono_us()) {
         return TURN_LATER;
     }
@@ -156,6 +180,7 @@ static bool turn(struct relay_lane *lane, struct shard *s)
     case TURN_RESTART:
         broker_txn_close(s->txn);
         s->txn = NULL;
+        s->restart = false;
         if (s->state != SHARD_FREE) {
             int64_t again_us = s->again_us;
             enter(lane, s, SHARD_STARTING);
@@ -175,9 +200,15 @@ static bool turn(struct relay_lane *lane, struct shard *s)
     return false;
 }
 
+// While there is work now and then a shard is looked at every relay.interval_ms; in a long silence
+// more and more rarely (an idle pod costs next to nothing), and at once when this process committed
+// something.
 static int64_t wait_us(struct relay_lane *lane)
 {
     int64_t longest = lane->relay->outbox->config->relay.interval_ms * CLOCK_MS;
+    if (clock_mono_us() - lane->worked_us > SILENCE_US) {
+        longest *= SILENT_FACTOR;
+    }
     int64_t wait = lane->idle_us < longest ? lane->idle_us : longest;
     lane->idle_us = lane->idle_us < longest ? lane->idle_us * 2 : longest;
     return wait;
@@ -203,6 +234,7 @@ static void round_of(struct relay_lane *lane)
     }
     if (worked) {
         lane->idle_us = IDLE_FIRST_US;
+        lane->worked_us = clock_mono_us();
     } else {
         wait_for_work(lane);
     }

@@ -58,7 +58,7 @@ static void fit_limit(struct shard *s, const struct ledger_event *rows, size_t n
 static enum turn read_refused(struct relay_lane *lane, struct shard *s, enum outcome outcome)
 {
     if (outcome == OUTCOME_NOT_HOLDER) {
-        return TURN_LOST;
+        return shard_regain(lane, s);
     }
     atomic_store(&lane->relay->outbox->gate_closed, true);
     shard_later(s, GATE_CLOSED_MS);
@@ -358,8 +358,15 @@ enum turn shard_delete(struct relay_lane *lane, struct shard *s, struct db_int b
         int32_t deleted = 0;
         enum outcome outcome = ledger_events_delete(lane->lane, &holder, batch, seqs, event_ids, n,
                                                     lane->arena, &answer, &deleted);
+        if (outcome == OUTCOME_OK && answer == OUTCOME_DELETED) {
+            return TURN_WORKED;
+        }
         if (outcome == OUTCOME_OK) {
-            return outcome_class(answer) == CLASS_DONE ? TURN_WORKED : TURN_LOST;
+            enum turn regained = shard_regain(lane, s);
+            if (regained != TURN_WORKED) {
+                return regained;
+            }
+            continue;
         }
         log_event(LOG_WARN, "relay.delete_again", LOG_INT("shard", s->number), LOG_OUTCOME(outcome),
                   LOG_TEXT("detail", fence_error(lane->lane)));
@@ -373,8 +380,8 @@ enum turn shard_delete(struct relay_lane *lane, struct shard *s, struct db_int b
                                  // looks first
         }
         lane_keep_leases(lane);
-        if (s->state == SHARD_FREE) {
-            return TURN_LOST;
+        if (s->state == SHARD_FREE || s->restart) {
+            return s->restart ? TURN_RESTART : TURN_LOST;
         }
     }
 }

@@ -29,6 +29,7 @@ struct shard {
     int64_t renew_us; // when it is renewed next
     int64_t again_us; // no turn before (back-off)
     struct broker_txn *txn;
+    bool restart; // another pod held the shard meanwhile: what is known about Kafka is old
 
     int64_t batch; // number of the last batch published
     char system_identifier[24];
@@ -57,6 +58,7 @@ struct relay_lane {
     struct lock lock;
     struct condition told; // notify or stop
     bool look;             // needs lock
+    int64_t worked_us;     // when something was published last
     int64_t idle_us;       // how long the next wait is
 };
 
@@ -87,8 +89,13 @@ enum turn {
 bool relay_exactly_once(const struct relay *relay);
 void shard_later(struct shard *s, int64_t ms);
 
-// relay.c: renews the leases of the lane that are due. What was lost becomes free.
+// relay.c: renews the leases of the lane that are due. What was lost becomes free, unless it is
+// regained.
 void lane_keep_leases(struct relay_lane *lane);
+// The lease ran out (Kafka was slow). Taken again: TURN_WORKED when nobody held it in between,
+// which the epoch tells: then all that is known still holds. TURN_RESTART when somebody did.
+// TURN_LOST when somebody does.
+enum turn shard_regain(struct relay_lane *lane, struct shard *s);
 struct ledger_shard shard_holder(const struct relay_lane *lane, const struct shard *s);
 
 // relay_start.c: the ordinary and the recovery start.

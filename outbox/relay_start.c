@@ -86,6 +86,10 @@ static enum turn remember(struct relay_lane *lane, struct shard *s, struct memor
     if (ledger_position(lane->lane, s->number, lane->arena, &ret->position) != OUTCOME_OK) {
         return later(s, "position", fence_error(lane->lane));
     }
+    lane_keep_leases(lane); // Kafka took its time
+    if (s->state == SHARD_FREE || s->restart) {
+        return s->restart ? TURN_RESTART : TURN_LOST;
+    }
     return TURN_WORKED;
 }
 
@@ -180,7 +184,11 @@ static enum turn read_rows(struct relay_lane *lane, struct shard *s, struct rela
             return later(s, "recovery_read", fence_error(lane->lane));
         }
         if (n > 0 && rows[0].outcome == OUTCOME_NOT_HOLDER) {
-            return TURN_LOST;
+            enum turn regained = shard_regain(lane, s);
+            if (regained != TURN_WORKED) {
+                return regained;
+            }
+            continue;
         }
         if (n > 0 && rows[0].outcome != OUTCOME_OK) {
             shard_later(s, BLOCKED_MS); // the gate: nothing is published before it opens either
@@ -216,7 +224,8 @@ static bool on_published(void *opaque, const struct broker_record *record)
         relay_seen_mark(scan->seen, event_id);
     }
     lane_keep_leases(scan->lane);
-    return scan->shard->state != SHARD_FREE && !atomic_load(&scan->lane->relay->stop);
+    return scan->shard->state != SHARD_FREE && !scan->shard->restart &&
+           !atomic_load(&scan->lane->relay->stop);
 }
 
 static enum turn delete_seen(struct relay_lane *lane, struct shard *s,
@@ -250,8 +259,8 @@ static enum turn recover_rows(struct relay_lane *lane, struct shard *s, const st
     enum broker_result result =
         broker_read_since(lane->relay->outbox->broker, lane->relay->results_topic,
                           since_ms > 0 ? since_ms : 0, SCAN_MS, on_published, &scan, &error);
-    if (s->state == SHARD_FREE) {
-        return TURN_LOST;
+    if (s->state == SHARD_FREE || s->restart) {
+        return s->restart ? TURN_RESTART : TURN_LOST;
     }
     if (result != BROKER_OK || atomic_load(&lane->relay->stop)) {
         return later(s, "recovery_scan", error.text);
