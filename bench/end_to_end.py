@@ -21,7 +21,7 @@ def drain(holdfast, stack, dsn, runs, account):
         settings = {
             "postgres.dsn": dsn, "redis.url": stack.redis.url, "kafka.bootstrap.servers": stack.kafka.bootstrap,
             "topics.prefix": prefix, "topics.partitions": "4", "topics.replication_factor": "1",
-            "topics.min_insync_replicas": "1", "log.level": "warn", "pool.batch": "512", "ingest.batch": "512",
+            "log.level": "warn", "pool.batch": "512", "ingest.batch": "512",
             "pool.max_running": "4096", "relay.batch": "4000"}
         flags = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
         subprocess.run([holdfast, "topics", "apply", *flags], check=True, timeout=60, stdout=subprocess.DEVNULL)
