@@ -93,7 +93,9 @@ class Services:
                 "pod": {"development": "true"},
                 "lease": {"ttl_ms": "2000", "heartbeat_ms": "400", "heartbeat_timeout_ms": "400"},
                 "sweep": {"interval_ms": "200", "ttl_ms": "1500"},
-                "dispatch": {"claim_ttl_ms": "3000"},
+                # Groups of their own: the killed pods of an earlier scene are still members of theirs.
+                "ingest": {"group": f"{name}-pods"},
+                "dispatch": {"claim_ttl_ms": "3000", "group": f"{name}-dispatchers"},
                 "admin": {"listen": "127.0.0.1:0"},
                 "log": {"level": "debug"}}.items():
             for key, value in rows.items():
