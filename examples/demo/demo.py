@@ -271,21 +271,28 @@ class Demo:
         os.kill(pid, signal.SIGSTOP)
         leases, claims = self.held_by(name), self.claimed_by(name)
         self.tell(f"SIGSTOP to {name}: it holds {len(leases)} leases and {len(claims)} claims, and hears nothing now", "1;33")
-        runs = {lease["run_id"]: lease["epoch"] for lease in leases}
-
-        def taken():
-            return [e for e in self.results.of("run.taken_over") if runs.get(e["run_id"], e["epoch"]) < e["epoch"]]
-        events = self.watch(taken, 30, f"the work of {name} is taken over")
-        self.watch(lambda: all(row["epoch"] > runs[row["run_id"]] for row in self.stack.rows(
-            "select l.run_id, l.epoch from worker_leases l join agent_runs r using (run_id) where r.status = 'running'"
-            f" and l.owner is not null and l.run_id in ({quoted(runs)})")), 30, f"every run of {name} has a new epoch")
-        self.tell(f"taken over: {len({e['run_id'] for e in taken()} | {e['run_id'] for e in events})} runs of {name}"
-                  " go on with other pods under the next epoch", "1;32")
+        self.wait_taken_over(name, leases)
         os.kill(pid, signal.SIGCONT)
         self.tell(f"SIGCONT to {name}: it believes that it still holds its runs, and says so", "1;33")
         self.watch(lambda: self.stale_refusals(leases, claims), 30, f"something of {name} is refused")
         self.tell(f"refused by PostgreSQL: what {name} wanted to write under its old epochs", "1;32")
         return name
+
+    def wait_taken_over(self, name, leases):
+        """Until each of these runs that has not ended is held under a later epoch, and the topic says so."""
+        epochs = {lease["run_id"]: lease["epoch"] for lease in leases}
+
+        def events():
+            return [e for e in self.results.of("run.taken_over") if e["epoch"] > epochs.get(e["run_id"], e["epoch"])]
+
+        def moved():
+            rows = self.stack.rows("select run_id, epoch from worker_leases join agent_runs using (run_id)"
+                                   f" where status = 'running' and run_id in ({quoted(epochs)})")
+            told = {e["run_id"] for e in events()}
+            return told and all(row["epoch"] > epochs[row["run_id"]] and row["run_id"] in told for row in rows)
+        self.watch(moved, 30, f"the work of {name} is taken over")
+        self.tell(f"taken over: {len({e['run_id'] for e in events()})} runs of {name} go on with other pods under the"
+                  " next epoch", "1;32")
 
     def stale_refusals(self, leases, claims):
         owners = quoted([lease["owner"] for lease in leases] + [claim["dispatch_owner"] for claim in claims])
@@ -299,12 +306,9 @@ class Demo:
             return None
         name = self.watch(victim, 30, "another pod holds leases")
         held = self.held_by(name)
-        before = len(self.results.of("run.taken_over"))
         os.kill(self.stack.pods[name]["pid"], signal.SIGKILL)
         self.tell(f"SIGKILL to {name}: it dies with {len(held)} leases", "1;31")
-        self.watch(lambda: len(self.results.of("run.taken_over")) > before, 30, f"the work of {name} is taken over")
-        self.tell("taken over by the pods that are left", "1;32")
-        return name
+        self.wait_taken_over(name, held)
 
     def cancel_one(self):
         done = self.stack.command("cancel", "withdrawn-1", "--reason", "the customer withdrew")
