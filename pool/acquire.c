@@ -8,6 +8,7 @@
 #include "base/metric.h"
 #include "base/stop_point.h"
 #include "fence/prefilter.h"
+#include "pool/exec_int.h"
 #include "pool/pool_int.h"
 
 /* How often an idle pod looks at what is ready; hints and the sweep make it look at once. */
@@ -58,7 +59,6 @@ static void begin(struct acquire *a, const struct term *term, const struct fence
     struct pool *p = a->pool;
     struct session *s = session_new(row, term->session.owner, term->first_asked_us,
                                     p->cfg->lease.ttl_ms * CLOCK_MS);
-    bool older;
     s->pool = p;
     s->prefiltered = prefiltered;
     s->config = config_handler(p->cfg, s->handler.p);
@@ -75,7 +75,8 @@ static void begin(struct acquire *a, const struct term *term, const struct fence
                   LOG_SPAN("task_id", s->task), LOG_SPAN("owner", s->owner),
                   LOG_INT("epoch", s->epoch), LOG_SPAN("trace_id", s->trace_id));
     }
-    sessions_add(p->sessions, s, &older);
+    if (sessions_add(p->sessions, s, p->steps))
+        exec_nudge(p->exec); /* the older term's handler should hear it */
     STOP_POINT("acquire.held");
     step_push(p, s);
 }

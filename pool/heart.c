@@ -21,7 +21,8 @@ struct beat {
 static void log_lost(const struct fence_lease *lease, const struct fence_renew_result *row,
                      const char *event)
 {
-    log_event(LOG_WARN, event, LOG_UUID("run_id", lease->run_id), LOG_SPAN("owner", lease->owner),
+    log_event(row->outcome == OUTCOME_LOST ? LOG_WARN : LOG_INFO, event,
+              LOG_UUID("run_id", lease->run_id), LOG_SPAN("owner", lease->owner),
               LOG_INT("epoch", lease->epoch), LOG_INT("current_epoch", row->current_epoch),
               LOG_OUTCOME(row->outcome));
 }

@@ -177,16 +177,29 @@ static struct session **slot_of(struct sessions *all, const struct uuid *run)
     return &all->slots[(size_t)(h ^ h >> 32) & all->mask];
 }
 
-void sessions_add(struct sessions *all, struct session *s, bool *ret_older)
+/* Raises the reason to stop; a doubt may be replaced by anything worse, nothing by a doubt. Locks:
+ * all->lock. */
+static bool raise_stop(struct session *s, enum session_stop stop, struct queue *wake)
+{
+    if (session_stopped(s) >= stop)
+        return false;
+    atomic_store(&s->stop, stop);
+    if (s->shelved && stop != SESSION_DOUBT) {
+        s->shelved = false;
+        CHECK(queue_force_push(wake, s));
+    }
+    return true;
+}
+
+bool sessions_add(struct sessions *all, struct session *s, struct queue *wake)
 {
     LOCK_SCOPE(&all->lock);
     struct session **slot = slot_of(all, &s->run_id);
-    *ret_older = false;
+    bool older = false;
     for (struct session *other = *slot; other != NULL; other = other->slot_next)
         if (uuid_eq(other->run_id, s->run_id)) {
             CHECK(other->epoch < s->epoch);
-            atomic_store(&other->stop, SESSION_LOST);
-            *ret_older = true;
+            older |= raise_stop(other, SESSION_LOST, wake);
         }
     s->slot_next = *slot;
     *slot = s;
@@ -197,6 +210,7 @@ void sessions_add(struct sessions *all, struct session *s, bool *ret_older)
     all->first = s;
     all->n++;
     metric_set(METRIC_RUNS_HELD, NO_LABELS, (double)all->n);
+    return older;
 }
 
 static void unlink_session(struct sessions *all, struct session *s)
@@ -255,20 +269,6 @@ bool sessions_shelve(struct sessions *all, struct session *s)
     if (session_stopped(s) != SESSION_DOUBT)
         return false;
     s->shelved = true;
-    return true;
-}
-
-/* Raises the reason to stop; a doubt may be replaced by anything worse, nothing by a doubt. Locks:
- * all->lock. */
-static bool raise_stop(struct session *s, enum session_stop stop, struct queue *wake)
-{
-    if (session_stopped(s) >= stop)
-        return false;
-    atomic_store(&s->stop, stop);
-    if (s->shelved && stop != SESSION_DOUBT) {
-        s->shelved = false;
-        CHECK(queue_force_push(wake, s));
-    }
     return true;
 }
 

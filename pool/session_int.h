@@ -91,8 +91,9 @@ bool session_is_valid(const struct session *s); /* by the local clock */
 struct sessions;
 MUST_CHECK struct sessions *sessions_new(size_t capacity);
 void sessions_free(struct sessions *all);
-/* An older session of the same run is lost from now on: ret_older says that there was one. */
-void sessions_add(struct sessions *all, struct session *s, bool *ret_older);
+/* True: an older session of the same run was here; it is lost from now on (from the shelf to
+ * `wake`). */
+bool sessions_add(struct sessions *all, struct session *s, struct queue *wake);
 /* Takes it out and frees it. */
 void sessions_end(struct sessions *all, struct session *s);
 size_t sessions_count(struct sessions *all);

@@ -121,12 +121,11 @@ static struct session *begin(const char *handler, const char *input)
         .prev_run_id = UUID_OPT_NULL,
     };
     row.run_id.b[15] = ++run;
-    bool older;
     struct session *s =
         session_new(&row, SPAN_LIT("pod/token"), clock_mono_us(), 600 * CLOCK_SECOND);
     s->pool = &pool;
     s->config = config_handler(cfg, handler);
-    sessions_add(pool.sessions, s, &older);
+    (void)sessions_add(pool.sessions, s, pool.steps);
     exec_start(pool.exec, s);
     return s;
 }

@@ -54,9 +54,8 @@ static struct session *held(uint8_t run, int64_t epoch)
         .traceparent = SPAN_LIT("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
     };
     row.run_id.b[15] = run;
-    bool older;
     struct session *s = session_new(&row, SPAN_LIT("pod/token"), now_us, TTL_US);
-    sessions_add(all, s, &older);
+    (void)sessions_add(all, s, wake);
     return s;
 }
 
@@ -143,6 +142,20 @@ static void a_later_epoch_of_the_same_pod_ends_the_earlier(void **state)
     sessions_end(all, new);
 }
 
+static void a_doubtful_one_leaves_the_shelf_when_its_run_comes_back_here(void **state)
+{
+    (void)state;
+    struct session *old = held(1, 1);
+    struct fence_lease lease = lease_of(old);
+    assert_true(sessions_stop(all, &lease, SESSION_DOUBT, wake));
+    assert_true(sessions_shelve(all, old));
+    struct session *new = held(1, 2); /* heart will not ask for the old one any more */
+    assert_ptr_equal(queue_pop(wake, 0), old);
+    assert_int_equal(session_stopped(old), SESSION_LOST);
+    sessions_end(all, old);
+    sessions_end(all, new);
+}
+
 static void heart_asks_for_what_has_little_time_left(void **state)
 {
     (void)state;
@@ -224,6 +237,7 @@ int main(void)
         CASE(doubt_ends_by_a_renewal_only),
         CASE(a_lost_lease_stays_lost),
         CASE(a_later_epoch_of_the_same_pod_ends_the_earlier),
+        CASE(a_doubtful_one_leaves_the_shelf_when_its_run_comes_back_here),
         CASE(heart_asks_for_what_has_little_time_left),
         CASE(draining_wakes_the_shelf),
         CASE(many_runs_are_found_again),
