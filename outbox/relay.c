@@ -45,8 +45,15 @@ static void enter(struct relay_lane *lane, struct shard *s, enum shard_state sta
     atomic_fetch_add(&relay->shards_starting,
                      (state == SHARD_STARTING) - (s->state == SHARD_STARTING));
     metric_set(METRIC_SHARDS_HELD, NO_LABELS, (double)atomic_load(&relay->shards_held));
-    s->state = state;
     s->again_us = 0;
+    LOCK_SCOPE(&lane->lock);
+    s->state = state;
+}
+
+static void set_epoch(struct relay_lane *lane, struct shard *s, int64_t epoch)
+{
+    LOCK_SCOPE(&lane->lock);
+    s->epoch = epoch;
 }
 
 static void lose(struct relay_lane *lane, struct shard *s)
@@ -63,7 +70,6 @@ static void acquire(struct relay_lane *lane, struct shard *s)
 {
     const struct config_relay *config = &lane->relay->outbox->config->relay;
     struct fence_service answer;
-    int64_t asked_us = clock_mono_us();
     enum outcome outcome =
         fence_service_acquire(lane->lane, span_of(s->name), lane->relay->outbox->session,
                               config->shard_ttl_ms, lane->arena, &answer);
@@ -73,10 +79,8 @@ static void acquire(struct relay_lane *lane, struct shard *s)
         shard_later(s, config->shard_ttl_ms / 4 + (int64_t)(random % 256));
         return;
     }
-    s->epoch = answer.epoch;
-    s->renew_us = asked_us + config->shard_ttl_ms * CLOCK_MS / 3;
+    set_epoch(lane, s, answer.epoch);
     s->limit = FIRST_LIMIT;
-    s->restart = false;
     s->low_mark = s->highest = s->marked = 0;
     s->mark_us = 0;
     enter(lane, s, SHARD_STARTING);
@@ -88,45 +92,14 @@ enum turn shard_regain(struct relay_lane *lane, struct shard *s)
 {
     int64_t ttl_ms = lane->relay->outbox->config->relay.shard_ttl_ms;
     struct fence_service answer;
-    int64_t asked_us = clock_mono_us();
     enum outcome outcome = fence_service_acquire(
         lane->lane, span_of(s->name), lane->relay->outbox->session, ttl_ms, lane->arena, &answer);
     if (outcome != OUTCOME_OK || answer.outcome != OUTCOME_ACQUIRED) {
         return TURN_LOST;
     }
-    s->restart = s->restart || answer.epoch > s->epoch + 1;
-    s->epoch = answer.epoch;
-    s->renew_us = asked_us + ttl_ms * CLOCK_MS / 3;
-    return s->restart ? TURN_RESTART : TURN_WORKED;
-}
-
-static void renew(struct relay_lane *lane, struct shard *s)
-{
-    int64_t ttl_ms = lane->relay->outbox->config->relay.shard_ttl_ms;
-    struct fence_service answer;
-    int64_t asked_us = clock_mono_us();
-    enum outcome outcome =
-        fence_service_renew(lane->lane, span_of(s->name), lane->relay->outbox->session, s->epoch,
-                            ttl_ms, lane->arena, &answer);
-    if (outcome == OUTCOME_OK && answer.outcome == OUTCOME_LOST) {
-        if (shard_regain(lane, s) == TURN_LOST) {
-            lose(lane, s);
-        }
-    } else {
-        // Unconfirmed is no reason to stop: read and delete ask the lease themselves, and Kafka
-        // fences the rest.
-        s->renew_us = asked_us + ttl_ms * CLOCK_MS / 3;
-    }
-}
-
-void lane_keep_leases(struct relay_lane *lane)
-{
-    for (size_t i = 0; i < lane->shards_n; i++) {
-        struct shard *s = &lane->shards[i];
-        if (s->state != SHARD_FREE && clock_mono_us() >= s->renew_us) {
-            renew(lane, s);
-        }
-    }
+    bool alone = answer.epoch <= s->epoch + 1;
+    set_epoch(lane, s, answer.epoch);
+    return alone ? TURN_WORKED : TURN_RESTART;
 }
 
 static void give_back(struct relay_lane *lane, struct shard *s)
@@ -146,9 +119,6 @@ static void give_back(struct relay_lane *lane, struct shard *s)
 
 static enum turn take_turn(struct relay_lane *lane, struct shard *s)
 {
-    if (s->restart) {
-        return TURN_RESTART;
-    }
     if (s->again_us > clock_mono_us()) {
         return TURN_LATER;
     }
@@ -168,7 +138,7 @@ static enum turn take_turn(struct relay_lane *lane, struct shard *s)
 static bool turn(struct relay_lane *lane, struct shard *s)
 {
     arena_reset(lane->arena);
-    lane_keep_leases(lane);
+    lane_alive(lane);
     enum shard_state before = s->state;
     enum turn t = take_turn(lane, s);
     switch (t) {
@@ -180,7 +150,6 @@ static bool turn(struct relay_lane *lane, struct shard *s)
     case TURN_RESTART:
         broker_txn_close(s->txn);
         s->txn = NULL;
-        s->restart = false;
         if (s->state != SHARD_FREE) {
             int64_t again_us = s->again_us;
             enter(lane, s, SHARD_STARTING);
@@ -297,6 +266,7 @@ static bool open_shards(struct relay_lane *lane)
     if (span_eq_text(facts.failover_mode, "strict")) {
         atomic_store(&lane->relay->strict, true);
     }
+    LOCK_SCOPE(&lane->lock);
     make_shards(lane, facts.shards);
     atomic_fetch_add(&lane->relay->lanes_connected, 1);
     return true;
@@ -370,6 +340,9 @@ enum outcome relay_start(struct outbox *outbox, struct relay **ret, const char *
     for (size_t i = 0; i < relay->lanes_n; i++) {
         outbox_thread(&relay->lanes[i].thread, "relay", lane_thread, &relay->lanes[i]);
     }
+    lock_init(&relay->keeper_lock);
+    condition_init(&relay->keeper_told);
+    outbox_thread(&relay->keeper, "relay keeper", relay_keeper, relay);
     *ret = relay;
     return OUTCOME_OK;
 }
@@ -391,9 +364,17 @@ void relay_stop(struct relay *relay)
     }
     atomic_store(&relay->stop, true);
     relay_notify(relay);
+    lock_take(&relay->keeper_lock);
+    condition_signal(&relay->keeper_told);
+    lock_drop(&relay->keeper_lock);
+    for (size_t i = 0; i < relay->lanes_n; i++) {
+        thread_join(relay->lanes[i].thread);
+    }
+    thread_join(relay->keeper);
+    condition_destroy(&relay->keeper_told);
+    lock_destroy(&relay->keeper_lock);
     for (size_t i = 0; i < relay->lanes_n; i++) {
         struct relay_lane *lane = &relay->lanes[i];
-        thread_join(lane->thread);
         arena_free(lane->arena);
         free(lane->shards);
         condition_destroy(&lane->told);

@@ -18,6 +18,7 @@ enum {
     BATCH_BYTES_WANTED = 8 << 20, // of the bodies of one batch
     LATER_MS = 200,
     GATE_CLOSED_MS = 500,
+    BLOCKED_MS = 5000,
     DELETE_AGAIN_MS = 100,
     MARK_US = 60 * 1000 * 1000,
     TYPES_COUNTED = 16,
@@ -196,25 +197,32 @@ static enum turn unclear(struct shard *s, const char *step, enum broker_result r
     return TURN_RESTART;
 }
 
-// Clearly aborted: nothing of it is visible, the same rows are read again. What the broker refused
-// goes without body.
-static enum turn aborted(struct relay_lane *lane, struct shard *s, const char *step,
+// Clearly aborted: nothing of it is visible, the same rows are read again. What the broker refuses
+// may be too much together (its limit counts what travels in one piece): fewer at a time, and what
+// it refuses alone goes without body.
+static enum turn aborted(struct shard *s, size_t n, const char *step,
                          const struct broker_error *error)
 {
-    (void)lane;
     uint64_t seq = 0;
-    if (broker_txn_refused(s->txn, &seq)) {
-        omit(s, (int64_t)seq);
-    } else {
+    bool refused = broker_txn_refused(s->txn, &seq);
+    if (!refused) {
         shard_later(s, LATER_MS);
+    } else if (n > 1) {
+        s->limit = (int32_t)(n / 2);
+    } else if (!is_omitted(s, (int64_t)seq)) {
+        omit(s, (int64_t)seq);
+    } else { // not even without its body: the topic's limit is below what any event needs
+        log_event(LOG_ERROR, "relay.event_refused", LOG_INT("shard", s->number),
+                  LOG_INT("seq", seq), LOG_TEXT("detail", error->text));
+        shard_later(s, BLOCKED_MS);
     }
     metric_add(METRIC_RELAY_BATCHES, LABELS("aborted"), 1);
     log_event(LOG_WARN, "relay.batch_aborted", LOG_INT("shard", s->number), LOG_TEXT("step", step),
-              LOG_TEXT("detail", error->text));
+              LOG_INT("events", n), LOG_BOOL("refused", refused), LOG_TEXT("detail", error->text));
     return TURN_LATER;
 }
 
-static enum turn abandon(struct relay_lane *lane, struct shard *s, const char *step,
+static enum turn abandon(struct relay_lane *lane, struct shard *s, size_t n, const char *step,
                          enum broker_result result, const struct broker_error *error)
 {
     if (result == BROKER_UNKNOWN || result == BROKER_FENCED) {
@@ -226,7 +234,7 @@ static enum turn abandon(struct relay_lane *lane, struct shard *s, const char *s
     if (abort != BROKER_OK) {
         return unclear(s, "abort", abort, &abort_error);
     }
-    return aborted(lane, s, step, error);
+    return aborted(s, n, step, error);
 }
 
 static enum broker_result produce_rows(struct relay_lane *lane, struct shard *s,
@@ -260,12 +268,12 @@ static enum turn publish_transaction(struct relay_lane *lane, struct shard *s,
     }
     result = produce_rows(lane, s, rows, n, &error);
     if (result != BROKER_OK) {
-        return abandon(lane, s, "produce", result, &error);
+        return abandon(lane, s, n, "produce", result, &error);
     }
     struct broker_message identity = identity_of(lane, s, position, rows, n);
     result = broker_txn_produce(s->txn, &identity, 0, &error);
     if (result != BROKER_OK) {
-        return abandon(lane, s, "identity", result, &error);
+        return abandon(lane, s, n, "identity", result, &error);
     }
     STOP_POINT("relay.before_kafka_commit");
     int timeout_ms = (int)lane->relay->outbox->config->relay.transaction_timeout_ms;
@@ -274,7 +282,7 @@ static enum turn publish_transaction(struct relay_lane *lane, struct shard *s,
     case BROKER_OK:
         return TURN_WORKED;
     case BROKER_RETRY:
-        return aborted(lane, s, "commit", &error);
+        return aborted(s, n, "commit", &error);
     case BROKER_REFUSED:
     case BROKER_UNKNOWN:
     case BROKER_FENCED:
@@ -379,10 +387,7 @@ enum turn shard_delete(struct relay_lane *lane, struct shard *s, struct db_int b
             return TURN_RESTART; // never publish again what may still be there: the start procedure
                                  // looks first
         }
-        lane_keep_leases(lane);
-        if (s->state == SHARD_FREE || s->restart) {
-            return s->restart ? TURN_RESTART : TURN_LOST;
-        }
+        lane_alive(lane);
     }
 }
 

@@ -24,12 +24,10 @@ struct shard {
     int32_t number;
     char name[24]; // of its lease
     char transactional_id[OUTBOX_TOPIC_SIZE + 16];
-    enum shard_state state;
-    int64_t epoch;    // of the lease
-    int64_t renew_us; // when it is renewed next
-    int64_t again_us; // no turn before (back-off)
+    enum shard_state state; // written under the lane's lock: the keeper reads it
+    int64_t epoch;          // of the lease; the same
+    int64_t again_us;       // no turn before (back-off)
     struct broker_txn *txn;
-    bool restart; // another pod held the shard meanwhile: what is known about Kafka is old
 
     int64_t batch; // number of the last batch published
     char system_identifier[24];
@@ -55,6 +53,7 @@ struct relay_lane {
     struct broker_producer *producer; // at_least_once only
     struct shard *shards;
     size_t shards_n;
+    _Atomic int64_t alive_us; // when the lane said so last
     struct lock lock;
     struct condition told; // notify or stop
     bool look;             // needs lock
@@ -69,6 +68,9 @@ struct relay {
     char source[OUTBOX_TOPIC_SIZE]; // ce_source
     struct relay_lane *lanes;
     size_t lanes_n;
+    pthread_t keeper;
+    struct lock keeper_lock;
+    struct condition keeper_told; // stop
     atomic_bool stop;
     atomic_int shards_held;
     atomic_int shards_starting;
@@ -89,9 +91,12 @@ enum turn {
 bool relay_exactly_once(const struct relay *relay);
 void shard_later(struct shard *s, int64_t ms);
 
-// relay.c: renews the leases of the lane that are due. What was lost becomes free, unless it is
-// regained.
-void lane_keep_leases(struct relay_lane *lane);
+// relay_keep.c: the leases are renewed by a thread of their own, as long as their lane shows that
+// it moves.
+void *relay_keeper(void *relay);
+void lane_alive(struct relay_lane *lane);
+
+// relay.c
 // The lease ran out (Kafka was slow). Taken again: TURN_WORKED when nobody held it in between,
 // which the epoch tells: then all that is known still holds. TURN_RESTART when somebody did.
 // TURN_LOST when somebody does.

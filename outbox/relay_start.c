@@ -86,10 +86,6 @@ static enum turn remember(struct relay_lane *lane, struct shard *s, struct memor
     if (ledger_position(lane->lane, s->number, lane->arena, &ret->position) != OUTCOME_OK) {
         return later(s, "position", fence_error(lane->lane));
     }
-    lane_keep_leases(lane); // Kafka took its time
-    if (s->state == SHARD_FREE || s->restart) {
-        return s->restart ? TURN_RESTART : TURN_LOST;
-    }
     return TURN_WORKED;
 }
 
@@ -172,13 +168,10 @@ static enum turn read_rows(struct relay_lane *lane, struct shard *s, struct rela
     (void)mine;
     for (int64_t after = 0;;) {
         arena_reset(arena);
-        lane_keep_leases(lane);
+        lane_alive(lane);
         struct ledger_shard holder = shard_holder(lane, s);
         struct ledger_event *rows = NULL;
         size_t n = 0;
-        if (s->state == SHARD_FREE) {
-            return TURN_LOST;
-        }
         if (ledger_events_read(lane->lane, &holder, after, ROWS_A_READ, arena, &rows, &n) !=
             OUTCOME_OK) {
             return later(s, "recovery_read", fence_error(lane->lane));
@@ -206,7 +199,6 @@ static enum turn read_rows(struct relay_lane *lane, struct shard *s, struct rela
 
 struct scan {
     struct relay_lane *lane;
-    struct shard *shard;
     struct relay_seen *seen;
 };
 
@@ -223,9 +215,8 @@ static bool on_published(void *opaque, const struct broker_record *record)
     if (result_event_id(headers, n, &event_id)) {
         relay_seen_mark(scan->seen, event_id);
     }
-    lane_keep_leases(scan->lane);
-    return scan->shard->state != SHARD_FREE && !scan->shard->restart &&
-           !atomic_load(&scan->lane->relay->stop);
+    lane_alive(scan->lane);
+    return !atomic_load(&scan->lane->relay->stop);
 }
 
 static enum turn delete_seen(struct relay_lane *lane, struct shard *s,
@@ -252,16 +243,13 @@ static enum turn recover_rows(struct relay_lane *lane, struct shard *s, const st
         return turn;
     }
     STOP_POINT("relay.recovery_before_scan");
-    struct scan scan = {.lane = lane, .shard = s, .seen = seen};
+    struct scan scan = {.lane = lane, .seen = seen};
     struct broker_error error = {.text = ""};
     int64_t since_ms =
         m->position.oldest_at.is_null ? 0 : m->position.oldest_at.us / 1000 - margin_ms;
     enum broker_result result =
         broker_read_since(lane->relay->outbox->broker, lane->relay->results_topic,
                           since_ms > 0 ? since_ms : 0, SCAN_MS, on_published, &scan, &error);
-    if (s->state == SHARD_FREE || s->restart) {
-        return s->restart ? TURN_RESTART : TURN_LOST;
-    }
     if (result != BROKER_OK || atomic_load(&lane->relay->stop)) {
         return later(s, "recovery_scan", error.text);
     }
