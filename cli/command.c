@@ -28,7 +28,7 @@ const struct option_row command_common_options[] = {
     {"config", 'c', "FILE", "read configuration from FILE (default: $HOLDFAST_CONFIG, else none)"},
     {"set", 's', "SECTION.NAME=VALUE",
      "set one option; may be repeated; wins over file and environment"},
-    {"json", 'j', NULL, "print JSON for scripts"},
+    {"json", 'j', NULL, "print JSON for scripts (where the command has it)"},
     {"help", 'h', NULL, "show this help"},
     {0},
 };
@@ -321,6 +321,8 @@ int command_main(int argc, char **argv)
         help_command(stdout, command);
         return EXIT_HOLDS;
     }
+    if (invocation_flag(&inv, "json") && !command->json)
+        return say_usage(&inv, "this command has no --json");
     if (inv.arguments_n < (size_t)command->min_arguments)
         return say_usage(&inv, "%s is missing", command->arguments);
     if (inv.arguments_n > (size_t)command->max_arguments)

@@ -41,6 +41,7 @@ struct command {
     const char *detail; // a paragraph for --help, or NULL
     const struct option_row *options;
     const struct example_row *examples;
+    bool json; // has a form for scripts; where not, --json is refused
 };
 
 // The rows, in the order in which the help shows them. Ends with a row whose name is NULL.

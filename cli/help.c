@@ -82,7 +82,9 @@ void help_command(FILE *out, const struct command *c)
         fprintf(out, "\n%s\n", c->detail);
     fprintf(out, "\noptions:\n");
     print_options(out, c->options);
-    print_options(out, command_common_options);
+    for (const struct option_row *row = command_common_options; row->name != NULL; row++)
+        if (c->json || strcmp(row->name, "json") != 0)
+            print_row(out, row);
     if (c->examples != NULL && c->examples->line != NULL) {
         fprintf(out, "\nexamples:\n");
         for (const struct example_row *e = c->examples; e->line != NULL; e++)

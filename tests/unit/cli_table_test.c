@@ -96,6 +96,7 @@ static void wrong_use_is_two_and_help_is_zero(void **state)
     assert_int_equal(run_words("docs", "--no-such", NULL), EXIT_CANNOT_RUN);
     assert_int_equal(run_words("migrate", "--shards", NULL), EXIT_CANNOT_RUN); // value missing
     assert_int_equal(run_words("up", "--pods", "many"), EXIT_CANNOT_RUN);
+    assert_int_equal(run_words("docs", "--json", NULL), EXIT_CANNOT_RUN); // has none
     assert_int_equal(run_words("completion", "fish", NULL), EXIT_CANNOT_RUN);
     assert_int_equal(run_words("completion", "bash", NULL), EXIT_HOLDS);
     for (const struct command *c = command_table; c->name != NULL; c++) {
