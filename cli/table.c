@@ -7,7 +7,9 @@
 
 // clang-format off
 #define OPTIONS(...) (const struct option_row[]) {__VA_ARGS__, {0}}
-#define EXAMPLES(...) (const struct example_row[]) {__VA_ARGS__, {0}}
+// The last members of a row: its examples, and whether it has a form for scripts.
+#define EXAMPLES(...) (const struct example_row[]) {__VA_ARGS__, {0}}, false
+#define EXAMPLES_AND_JSON(...) (const struct example_row[]) {__VA_ARGS__, {0}}, true
 
 #define OPTION_TENANT {"tenant", 't', "NAME", "the task's tenant (default: default)"}
 #define OPTION_BY {"by", 0, "WHO", "who asks, for the record (default: the login name)"}
@@ -51,21 +53,20 @@ const struct command command_table[] = {
          {"print", 0, NULL, "print the whole script instead (it can be fed to psql)"},
          {"check", 0, NULL, "only say whether the schema is up to date (exit 1 when it is not)"},
          {"shards", 0, "N", "relay shards of a new installation, fixed for ever (default: 8)"}),
-     EXAMPLES(
+     EXAMPLES_AND_JSON(
          {"holdfast migrate --set postgres.dsn=postgresql://admin@db/app", "install or upgrade"},
          {"holdfast migrate --print | less", "read it before it is run"},
-         {"holdfast migrate --check", "for a deployment script"}),
-     true},
+         {"holdfast migrate --check", "for a deployment script"})},
     {"topics apply", "", 0, 0, command_topics_apply, "make the topics that are missing",
      "Never changes the number of partitions of a topic that exists: the order promise rests on "
      "it.",
      OPTIONS({"shards", 0, "N", "relay shards, when PostgreSQL cannot be asked (default: ask it)"}),
-     EXAMPLES({"holdfast topics apply -c holdfast.conf", "make what is missing, then check"}),
-     true},
+     EXAMPLES_AND_JSON(
+         {"holdfast topics apply -c holdfast.conf", "make what is missing, then check"})},
     {"topics check", "", 0, 0, command_topics_check,
      "check partitions, compaction and durability of the topics", NULL,
      OPTIONS({"shards", 0, "N", "relay shards, when PostgreSQL cannot be asked (default: ask it)"}),
-     EXAMPLES({"holdfast topics check --json", "for a deployment script"}), true},
+     EXAMPLES_AND_JSON({"holdfast topics check --json", "for a deployment script"})},
     {"submit", "[FILE]", 0, 1, command_submit, "put a task onto the tasks topic",
      "From flags, from FILE (JSON: one record, or one a line), or from standard input with FILE "
      "\"-\".\n"
@@ -81,39 +82,36 @@ const struct command command_table[] = {
              {"max-attempts", 0, "N", "attempts before the run fails (default: 3)"},
              {"cancel-previous", 0, NULL, "cancel the task's active run instead of being refused"},
              {"allow-unsettled", 0, NULL, "even when an earlier effect is still in doubt"}),
-     EXAMPLES({"holdfast submit --task invoice-2041 --input "
-               "'{\"steps\":[{\"id\":\"pay\",\"tool\":\"payments\","
-               "\"request\":{\"amount\":12}}]}'",
-               "one task of one tool call"},
-              {"holdfast submit tasks.jsonl", "one record a line"},
-              {"jq -c '.[]' tasks.json | holdfast submit -", "from a pipe"}),
-     true},
+     EXAMPLES_AND_JSON({"holdfast submit --task invoice-2041 --input "
+                        "'{\"steps\":[{\"id\":\"pay\",\"tool\":\"payments\","
+                        "\"request\":{\"amount\":12}}]}'",
+                        "one task of one tool call"},
+                       {"holdfast submit tasks.jsonl", "one record a line"},
+                       {"jq -c '.[]' tasks.json | holdfast submit -", "from a pipe"})},
     {"tail", "", 0, 0, command_tail, "follow result events (read_committed)", NULL,
      OPTIONS({"from-beginning", 0, NULL, "begin with the oldest event"},
              {"task", 0, "TASK", "only this task"},
              {"until-terminal", 0, "N", "end after the Nth run that ended"},
              {"timeout", 0, "SECONDS", "end with 1 when that much time has passed"}),
-     EXAMPLES({"holdfast tail", "what happens from now on"},
-              {"holdfast tail --from-beginning --task t1 --until-terminal 1 --timeout 30",
-               "wait for a task's end"},
-              {"holdfast tail --json | jq -r .type", "for scripts"}),
-     true},
+     EXAMPLES_AND_JSON({"holdfast tail", "what happens from now on"},
+                       {"holdfast tail --from-beginning --task t1 --until-terminal 1 --timeout 30",
+                        "wait for a task's end"},
+                       {"holdfast tail --json | jq -r .type", "for scripts"})},
     {"show", "TASK|RUN", 1, 1, command_show, "tell a task's or a run's story",
      "Runs, epochs, revisions, owners, operations with their evidence, refusals and history. The "
      "role\n"
      "of a viewer is enough. An argument that is a UUID is a run, anything else a task.",
      OPTIONS(OPTION_TENANT),
-     EXAMPLES(
+     EXAMPLES_AND_JSON(
          {"holdfast show invoice-2041", "every run of the task"},
          {"holdfast show 01890a5d-ac96-774b-bcce-b302099a8057 --json | jq '.runs[0].operations'",
-          "a run's operations for a script"}),
-     true},
+          "a run's operations for a script"})},
     {"cancel", "TASK|RUN", 1, 1, command_cancel, "cancel a task's active run, or a run",
      "Side effects that may have been sent keep their state: cancelling is not revoking.",
      OPTIONS(OPTION_TENANT, OPTION_RECORD_REASON, OPTION_BY,
              {"request-id", 0, "ID", "idempotency key (default: a new one)"}),
-     EXAMPLES({"holdfast cancel invoice-2041 --reason 'customer withdrew'", "cancel and say why"}),
-     true},
+     EXAMPLES_AND_JSON(
+         {"holdfast cancel invoice-2041 --reason 'customer withdrew'", "cancel and say why"})},
     {"retry", "TASK|RUN", 1, 1, command_retry, "run a task again as a new run",
      "Effects that succeeded earlier are adopted, not repeated. While an effect of the earlier run "
      "is in\n"
@@ -122,16 +120,15 @@ const struct command command_table[] = {
              {"fresh", 0, NULL, "adopt nothing: do every effect again"},
              {"allow-unsettled", 0, NULL, "although an effect is in doubt (needs --reason)"},
              {"request-id", 0, "ID", "idempotency key (default: a new one)"}),
-     EXAMPLES({"holdfast retry invoice-2041", "the last run again"},
-              {"holdfast retry invoice-2041 --allow-unsettled --reason 'looked it up: not paid'",
-               "after a look at the remote"}),
-     true},
+     EXAMPLES_AND_JSON(
+         {"holdfast retry invoice-2041", "the last run again"},
+         {"holdfast retry invoice-2041 --allow-unsettled --reason 'looked it up: not paid'",
+          "after a look at the remote"})},
     {"doctor", "", 0, 0, command_doctor, "check connections, roles, topics, durability and clocks",
      "Says for everything that is wrong what to do. Exit 1 when something must be fixed.", NULL,
-     EXAMPLES(
-         {"holdfast doctor -c holdfast.conf", "before the first pod"},
-         {"holdfast doctor --json | jq '.checks[] | select(.result != \"ok\")'", "for monitoring"}),
-     true},
+     EXAMPLES_AND_JSON({"holdfast doctor -c holdfast.conf", "before the first pod"},
+                       {"holdfast doctor --json | jq '.checks[] | select(.result != \"ok\")'",
+                        "for monitoring"})},
     {"config print", "", 0, 0, command_config_print,
      "print the effective configuration and where it came from", "Secrets are masked.", NULL,
      EXAMPLES({"holdfast config print -c holdfast.conf", "what a pod would use"})},
@@ -144,14 +141,14 @@ const struct command command_table[] = {
     {"config sample", "", 0, 0, command_config_sample, "print a commented configuration file", NULL,
      NULL, EXAMPLES({"holdfast config sample > holdfast.conf", "start from it"})},
     {"gate status", "", 0, 0, command_gate_status, "say whether work may be claimed, and why not",
-     "Exit 1 when the gate is closed.", NULL, EXAMPLES({"holdfast gate status", "open or closed"}),
-     true},
+     "Exit 1 when the gate is closed.", NULL,
+     EXAMPLES_AND_JSON({"holdfast gate status", "open or closed"})},
     {"gate close", "", 0, 0, command_gate_close,
      "stop all claiming, for instance around a failover",
      "What is held goes on; nothing new is taken and nothing more is sent.",
      OPTIONS(OPTION_RECORD_REASON, OPTION_BY),
-     EXAMPLES({"holdfast gate close --reason 'promoting db2'", "before a planned promotion"}),
-     true},
+     EXAMPLES_AND_JSON(
+         {"holdfast gate close --reason 'promoting db2'", "before a planned promotion"})},
     {"gate open", "", 0, 0, command_gate_open, "let work be claimed again (operator)",
      "This server and its timeline are the known ones from here on; the old primary must have been "
      "fenced before.\n"
@@ -163,14 +160,14 @@ const struct command command_table[] = {
              {"restored", 0, NULL, "this database was restored from a backup"},
              {"nothing-lost", 0, NULL,
               "no acknowledged write was lost: you know, and it is kept with your name"}),
-     EXAMPLES({"holdfast gate open --reason 'audit clean'", "after the audit"},
-              {"holdfast gate open --restored --reason 'backup of 02:00'", "after a restore"}),
-     true},
+     EXAMPLES_AND_JSON(
+         {"holdfast gate open --reason 'audit clean'", "after the audit"},
+         {"holdfast gate open --restored --reason 'backup of 02:00'", "after a restore"})},
     {"dlq list", "", 0, 0, command_dlq_list, "list dead letters with their reasons", NULL,
      OPTIONS({"limit", 'n', "N", "at most the last N (default: 50)"}),
-     EXAMPLES({"holdfast dlq list", "what was refused, and why"},
-              {"holdfast dlq list --json | jq -r .reason | sort | uniq -c", "reasons by count"}),
-     true},
+     EXAMPLES_AND_JSON(
+         {"holdfast dlq list", "what was refused, and why"},
+         {"holdfast dlq list --json | jq -r .reason | sort | uniq -c", "reasons by count"})},
     {"docs", "", 0, 0, command_docs, "print docs/CLI.md from the command table", NULL, NULL,
      EXAMPLES({"holdfast docs > docs/CLI.md", "after a change of a row"})},
     {"completion", "bash", 1, 1, command_completion, "print a completion script for the shell",
