@@ -42,6 +42,7 @@ static int64_t read_behind(struct shard *s)
     return after;
 }
 
+// Grows while whole batches go out, shrinks when their bodies are large.
 static void fit_limit(struct shard *s, const struct ledger_event *rows, size_t n, int64_t batch)
 {
     size_t bytes = 0;
@@ -49,7 +50,7 @@ static void fit_limit(struct shard *s, const struct ledger_event *rows, size_t n
         bytes += rows[i].body.text.n;
     }
     if (bytes > BATCH_BYTES_WANTED) {
-        s->limit = (int32_t)((size_t)s->limit * BATCH_BYTES_WANTED / bytes);
+        s->limit = (int32_t)(n * BATCH_BYTES_WANTED / bytes);
         s->limit = s->limit < 1 ? 1 : s->limit;
     } else if (n == (size_t)s->limit) {
         s->limit = (int64_t)s->limit * 2 < batch ? s->limit * 2 : (int32_t)batch;
@@ -219,7 +220,7 @@ static enum turn aborted(struct shard *s, size_t n, const char *step,
     metric_add(METRIC_RELAY_BATCHES, LABELS("aborted"), 1);
     log_event(LOG_WARN, "relay.batch_aborted", LOG_INT("shard", s->number), LOG_TEXT("step", step),
               LOG_INT("events", n), LOG_BOOL("refused", refused), LOG_TEXT("detail", error->text));
-    return TURN_LATER;
+    return TURN_RESTART;
 }
 
 static enum turn abandon(struct relay_lane *lane, struct shard *s, size_t n, const char *step,
@@ -452,6 +453,7 @@ static enum turn publish_rows(struct relay_lane *lane, struct shard *s,
         return turn;
     }
     turn = delete_published(lane, s, rows, n);
+    fit_limit(s, rows, n, lane->relay->outbox->config->relay.batch);
     metric_add(METRIC_RELAY_BATCHES, LABELS("committed"), 1);
     metric_observe(METRIC_RELAY_BATCH_SECONDS, NO_LABELS,
                    (double)(clock_mono_us() - begun_us) / 1e6);
@@ -477,7 +479,6 @@ enum turn shard_publish(struct relay_lane *lane, struct shard *s)
     if (n == 0) {
         return TURN_IDLE;
     }
-    fit_limit(s, rows, n, lane->relay->outbox->config->relay.batch);
     if (rows[n - 1].seq > s->highest) {
         s->highest = rows[n - 1].seq;
     }
