@@ -26,7 +26,7 @@ SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
-    v_handlers text[] := p_handlers;
+    v_handlers text[];
     v_ids      uuid[];
     t          timestamptz;
     k          record;
@@ -45,7 +45,10 @@ BEGIN
         RETURN;
     END IF;
 
-    IF v_handlers IS NULL THEN
+    IF p_handlers IS NOT NULL THEN
+        -- Each once: a second look would find what the first has locked, and hand it out twice.
+        v_handlers := ARRAY(SELECT DISTINCT u.handler FROM unnest(p_handlers) AS u(handler));
+    ELSE
         -- Every handler that has something ready, one index probe each.
         WITH RECURSIVE h AS (
             (SELECT y.handler FROM @schema@.ready y ORDER BY y.handler LIMIT 1)

@@ -29,7 +29,7 @@ BEGIN
                  CASE WHEN l.ran_out THEN l.lapsed_at WHEN l.owner IS NOT NULL THEN l.expires_at END AS lapsed_at,
                  CASE WHEN r.run_id IS NULL OR l.run_id IS NULL THEN 'missing'
                       WHEN r.status NOT IN ('pending', 'running') THEN 'terminal'
-                      WHEN NOT r.handler = ANY (p_handlers) THEN 'not_ready'
+                      WHEN NOT coalesce(r.handler = ANY (p_handlers), p_handlers IS NULL) THEN 'not_ready'
                       WHEN l.owner IS NOT NULL AND l.expires_at > p_t THEN 'busy'
                       WHEN l.owner IS NULL AND y.run_id IS NULL THEN 'not_ready'
                       WHEN r.deadline <= p_t THEN 'deadline_exceeded'
