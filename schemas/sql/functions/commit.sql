@@ -61,6 +61,7 @@ DECLARE
     v_op_runs   uuid[];            -- runs whose open operations this batch may change or must judge
     i           record;            -- verdicts of the intents
     v_none      jsonb := '{}';
+    v_ever      constant bigint := 3155760000000; -- ms; a hundred years
     -- What the parts say, by item ("17" → …) or by operation_id.
     v_i_bad     jsonb := '{}';     -- item → [outcome, detail]
     v_i_new     jsonb := '{}';     -- operation_id → item, newly registered and not adopted
@@ -159,7 +160,7 @@ BEGIN
         SELECT coalesce(jsonb_object_agg(d.item, d.bad), v_none) INTO v_e_bad
         FROM (SELECT DISTINCT ON (e.item) e.item, e.bad
               FROM (SELECT u.item, u.ord, CASE
-                        WHEN coalesce(u.type, '') = '' OR u.type ~ '^(run|operation|submission)\.' OR u.body IS NULL
+                        WHEN coalesce(u.type, '') = '' OR u.type ~* '^(run|operation|submission)\.' OR u.body IS NULL
                             THEN jsonb_build_array('invalid', 'an event of type ' || coalesce(u.type, 'NULL'))
                         WHEN octet_length(u.body::text) > c.max_event_bytes
                             THEN jsonb_build_array('event_too_large', 'an event of ' || octet_length(u.body::text)
@@ -238,7 +239,7 @@ BEGIN
                                  + (p_wait_mode[g.n] IS NOT NULL OR p_wait_signal[g.n] IS NOT NULL
                                     OR p_wait_until[g.n] IS NOT NULL)::integer > 1
                                 THEN 'more than one of finish, wait and retry'
-                            WHEN p_retry_ms[g.n] < 0 THEN 'a retry in the past'
+                            WHEN p_retry_ms[g.n] NOT BETWEEN 0 AND v_ever THEN 'a retry in the past, or never'
                             WHEN p_wait_mode[g.n] NOT IN ('all', 'any', 'none') THEN 'wait_mode is all, any or none'
                             WHEN p_wait_mode[g.n] IN ('all', 'any') AND NOT v_w ? g.n::text THEN 'a wait for no operation'
                             WHEN coalesce(p_wait_mode[g.n], 'none') = 'none' AND v_w ? g.n::text
@@ -297,8 +298,9 @@ BEGIN
         SELECT p_i_operation_id[g.n], p_run_ids[p_i_item[g.n]], p_i_step[g.n], p_i_version[g.n], p_i_tool[g.n],
                p_i_digest[g.n], p_i_body[g.n], CASE WHEN a.operation_id IS NULL THEN 'prepared' ELSE 'succeeded' END,
                a.remote_id, a.result, coalesce(p_i_capability[g.n], 'none'), coalesce(p_i_declaration[g.n], '{}'),
+               -- Cut to what can be added to a time: a sum out of range would stop every sweep.
                CASE WHEN jsonb_typeof(p_i_declaration[g.n] -> 'retention_ms') = 'number'
-                    THEN (p_i_declaration[g.n] ->> 'retention_ms')::bigint END,
+                    THEN trunc(least(greatest((p_i_declaration[g.n] ->> 'retention_ms')::numeric, 0), v_ever))::bigint END,
                p_i_external_key[g.n], i.o_after[g.n], p_i_compensates[g.n], a.operation_id, t, t
         FROM generate_series(1, cardinality(p_i_item)) AS g(n)
         LEFT JOIN @schema@.tool_operations a ON a.operation_id = i.o_adopted[g.n]

@@ -34,7 +34,7 @@ BEGIN
                            OR e.request_digest IS DISTINCT FROM k.digest) THEN 'intent_conflict'
                       WHEN w.why IS NOT NULL THEN 'invalid'
                       WHEN e.operation_id IS NOT NULL THEN 'same'
-                      WHEN p.in_doubt IS NOT NULL AND NOT k.after_settled AND k.compensates IS NULL THEN 'effect_in_doubt'
+                      WHEN p.in_doubt IS NOT NULL AND NOT k.after_settled AND k.compensates IS DISTINCT FROM p.in_doubt THEN 'effect_in_doubt'
                       ELSE 'new' END AS verdict
           FROM (SELECT g.n AS ord, p_item[g.n] AS item, p_operation_id[g.n] AS operation_id, p_step[g.n] AS step,
                        p_version[g.n] AS version, p_tool[g.n] AS tool, p_digest[g.n] AS digest, p_body[g.n] AS body,
@@ -55,10 +55,15 @@ BEGIN
           CROSS JOIN LATERAL (SELECT CASE
               WHEN k.operation_id IS NULL OR k.step IS NULL OR k.version IS NULL OR k.tool IS NULL OR k.digest IS NULL
                    OR k.body IS NULL OR k.external_key IS NULL THEN 'a member is missing'
+              WHEN '' IN (k.step, k.tool, k.digest) THEN 'a member is empty'
               WHEN k.version < 1 THEN 'effect_version must be positive'
               WHEN length(k.operation_id) > 200 THEN 'operation_id is longer than 200'
               WHEN k.operation_id <> r.tenant_id || '/' || r.run_id || '/' || k.step || '/' || k.version
                   THEN 'operation_id must be tenant/run/step/effect_version'
+              -- Another key could meet the effect of another intent, and the remote's answer to that would count for this one.
+              WHEN k.external_key NOT IN (k.operation_id,
+                       r.tenant_id || '/' || r.first_run_id || '/' || k.step || '/' || k.version)
+                  THEN 'external_key must be the operation_id, or that of the submission''s first run'
               WHEN k.capability NOT IN ('idempotency_key', 'deterministic_id', 'query', 'none') THEN 'unknown capability'
               WHEN pg_column_size(k.body) > p_max_bytes THEN 'the request is larger than ' || p_max_bytes || ' bytes'
               WHEN v_times ? (k.item || '/' || k.step) THEN 'the step is planned twice in one commit'
@@ -77,7 +82,8 @@ BEGIN
 END $$;
 
 -- adoptable(…) → operation_id: the effect of an earlier run of the same submission that answers this intent: the same
--- step, tool and request, succeeded, not compensated, not replaced by a higher version that may have had its effect.
+-- step, tool and request, succeeded, not compensated (under the name of any run that adopted it), not replaced by a higher
+-- version that may have had its effect.
 CREATE OR REPLACE FUNCTION @schema@.adoptable(p_run_id uuid, p_first_run_id uuid, p_step text, p_tool text, p_digest text)
 RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
@@ -87,7 +93,11 @@ BEGIN
             WHERE h.run_id <> p_run_id AND o.tool_name = p_tool AND o.request_digest = p_digest
               AND o.status = 'succeeded' AND o.adopted_from IS NULL
               AND NOT EXISTS (SELECT 1 FROM @schema@.tool_operations c
-                              WHERE c.compensates = o.operation_id AND c.status NOT IN ('cancelled', 'failed_final'))
+                              WHERE c.compensates = ANY (o.operation_id || ARRAY(
+                                        SELECT x.operation_id FROM @schema@.chain_of(p_first_run_id) AS h3(run_id)
+                                        JOIN @schema@.tool_operations x ON x.run_id = h3.run_id AND x.step_id = p_step
+                                        WHERE x.adopted_from = o.operation_id))
+                                AND c.status NOT IN ('cancelled', 'failed_final'))
               AND NOT EXISTS (SELECT 1 FROM @schema@.chain_of(p_first_run_id) AS h2(run_id)
                               JOIN @schema@.tool_operations n ON n.run_id = h2.run_id AND n.step_id = p_step
                               WHERE n.effect_version > o.effect_version
