@@ -24,13 +24,14 @@ BEGIN
               cardinality(p_retry_ms), cardinality(p_evidence)], p_evidence);
 
     t := clock_timestamp();
-    -- A claim that ran out may still say that it never sent: it is the only one who can know, and it is its last word.
+    -- A claim that ran out may still say that it never sent: it is the only one who can know, and it is its last word. One
+    -- that has said anything else about its attempt has sent; whatever it says after that is evidence.
     SELECT array_agg(d.outcome ORDER BY d.ord) INTO v_outcomes
       FROM (SELECT i.ord, CASE
                    WHEN o.operation_id IS NULL THEN 'missing'
-                   WHEN c.latest AND o.status = 'dispatching' THEN 'apply'
+                   WHEN c.latest AND o.status = 'dispatching' AND NOT s.sent THEN 'apply'
                    WHEN c.latest AND e.told THEN 'recorded'
-                   WHEN c.latest AND o.status = 'unknown' AND v_not_sent THEN 'apply'
+                   WHEN c.latest AND o.status = 'unknown' AND v_not_sent AND NOT s.sent THEN 'apply'
                    WHEN NOT c.latest
                         AND NOT @schema@.claim_existed(o.operation_id, i.owner, i.revision, i.attempt) THEN 'missing'
                    ELSE 'late' END AS outcome
@@ -42,7 +43,12 @@ BEGIN
              CROSS JOIN LATERAL (SELECT o.status <> 'dispatching' AND c.latest AND EXISTS (
                         SELECT FROM @schema@.operation_evidence e
                          WHERE e.operation_id = i.operation_id AND e.kind = v_kind AND e.attempt = i.attempt
-                           AND e.dispatch_owner = i.owner AND e.dispatch_revision = i.revision)) e (told)) d;
+                           AND e.dispatch_owner = i.owner AND e.dispatch_revision = i.revision)) e (told)
+             CROSS JOIN LATERAL (SELECT v_not_sent AND c.latest AND EXISTS (
+                        SELECT FROM @schema@.operation_evidence e
+                         WHERE e.operation_id = i.operation_id AND e.attempt = i.attempt
+                           AND e.kind IN ('response', 'unknown', 'late', 'digest_mismatch', 'contradiction')
+                           AND e.dispatch_owner = i.owner AND e.dispatch_revision = i.revision)) s (sent)) d;
 
     WITH written AS (
         UPDATE @schema@.tool_operations o
