@@ -39,10 +39,13 @@ BEGIN
     PERFORM @schema@.emit(p_t, h.run_ids, h.tenants, h.tasks, h.types, h.epochs, h.revisions, h.bodies);
 END $$;
 
--- in_doubt(p_run_id) → the operations of a run that may have been sent and are not settled; NULL when there is none.
+-- in_doubt(p_run_id) → the operations of a run that may have been sent and are not settled, and those that outlive a run
+-- that has ended and are still to be sent; NULL when there is none.
 CREATE OR REPLACE FUNCTION @schema@.in_doubt(p_run_id uuid) RETURNS text[]
 LANGUAGE sql STABLE AS $$
     SELECT array_agg(o.operation_id ORDER BY o.operation_id) FROM @schema@.tool_operations o
     WHERE o.run_id = p_run_id
-      AND (o.status = 'dispatching' OR (o.status = 'unknown' AND o.attempts <> o.attempts_not_sent))
+      AND (o.status = 'dispatching'
+           OR (o.status = 'unknown' AND (o.attempts <> o.attempts_not_sent OR (o.detached AND EXISTS (
+               SELECT FROM @schema@.agent_runs r WHERE r.run_id = p_run_id AND r.status NOT IN ('pending', 'running'))))))
 $$;
