@@ -41,6 +41,11 @@ CANCEL_ITEM = {name: SUBMIT_ITEM[name] for name in ("tenant", "task", "key", "ow
 RETRY_ITEM = {name: SUBMIT_ITEM[name] for name in ("tenant", "task", "key", "own_key", "digest", "source", "by", "run_id",
                                                    "allow_unsettled", "traceparent", "tracestate")} | {
     "new_run_id": ("p_new_run_id", "uuid"), "fresh": ("p_fresh", "boolean"), "reason": ("p_reason", "text")}
+CLAIM_ITEM = {"operation_id": ("p_operation_ids", "text"), "owner": ("p_owners", "text"),
+              "revision": ("p_revisions", "bigint"), "attempt": ("p_attempts", "integer"), "evidence": ("p_evidence", "jsonb")}
+OPEN_ITEM = CLAIM_ITEM | {"retry_ms": ("p_retry_ms", "bigint")}
+ANSWER_ITEM = CLAIM_ITEM | {"digest": ("p_digests", "text"), "verdict": ("p_verdicts", "text"),
+                            "remote_id": ("p_remote_ids", "text"), "result": ("p_results", "jsonb")}
 LEASE_ITEM = {"run_id": ("p_run_ids", "uuid"), "owner": ("p_owners", "text"), "epoch": ("p_epochs", "bigint")}
 
 
@@ -151,6 +156,21 @@ class Database:
         parameters["p_e_body"] = ([wrap(part[1], "jsonb") for _, part in groups["e"]], "jsonb[]")
         return self.call("commit", **parameters)
 
+    def dispatch(self, owner, *operation_ids, token=None, ttl_ms=60000, limit=10, tools=None, verb="claim_operations"):
+        """Named operations, or whatever is due."""
+        return self.call(verb, p_owner=(owner, "text"), p_token=(token or uuid.uuid4(), "uuid"), p_limit=(limit, "integer"),
+                         p_ttl_ms=(ttl_ms, "bigint"), p_tools=(tools, "text[]"),
+                         p_operation_ids=(list(operation_ids) or None, "text[]"))
+
+    def answer(self, *answers):
+        """Answers of members of ANSWER_ITEM; remembered with the digest of intent()."""
+        full = [{"digest": "sha256:1", "verdict": "succeeded"} | answer for answer in answers]
+        return self.call("record_result", **arrays(ANSWER_ITEM, full))
+
+    def not_answered(self, verb, *answers):
+        """verb: record_not_sent or record_unknown."""
+        return self.call(verb, **arrays(OPEN_ITEM, answers))
+
     def sweep(self, limit=1000):
         """As the holder of the sweep's lease, which it takes and gives back."""
         [lease] = self.call("service_acquire", p_name=("sweep", "text"), p_owner=("test", "text"), p_ttl_ms=(2000, "bigint"))
@@ -192,3 +212,8 @@ def intent(got, step, version=1, tool="pay", digest="sha256:1", **members):
     operation_id = f"{got.tenant_id}/{got.run_id}/{step}/{version}"
     return {"operation_id": operation_id, "step": step, "version": version, "tool": tool, "digest": digest,
             "body": {"n": 1}, "external_key": operation_id, "capability": "none", "declaration": {}} | members
+
+
+def of_claim(got, owner, **members):
+    """What the holder of a claim says about it."""
+    return {"operation_id": got.operation_id, "owner": owner, "revision": got.revision, "attempt": got.attempt} | members
