@@ -6,7 +6,7 @@ DO $$
 DECLARE
     v_grants constant jsonb := '{
         "submit": "wo", "acquire": "w", "claim": "w", "renew": "w", "release": "w", "commit": "w",
-        "cancel": "wo", "retry": "wo", "sweep": "w",
+        "cancel": "wo", "retry": "wo", "signal": "wo", "sweep": "w",
 
         "claim_operations": "w", "claim_unknown": "w",
         "record_result": "w", "record_not_sent": "w", "record_unknown": "w", "expire_claims": "w",

@@ -15,6 +15,7 @@ import pytest
 SQL = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(SQL))
 sys.path.insert(0, str(SQL.parent / "lib"))
+sys.path.insert(0, str(SQL / "effects"))
 from database import Database  # noqa: E402
 from stack import Postgres  # noqa: E402
 
@@ -72,7 +73,7 @@ def installation(server):
 
 
 EMPTIED = """outbox_events run_history refusals operation_evidence claims signals timers ready requests tool_operations run_data
-    worker_leases agent_runs agent_tasks service_leases registry control""".split()
+    worker_leases agent_runs agent_tasks service_leases tool_limits registry control""".split()
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import uuid
 import psycopg
 import pytest
 
+import verbs
 from database import intent, item
 from test_races import claim, recorded, result
 
@@ -61,6 +62,7 @@ FUNCTIONS = {
                                                "allow_unsettled": True} for g in f.some(f.got, back)]),
     "cancel": lambda db, f, back: db.cancel(*[{"task": g.task_id} for g in f.some(f.got, back)]),
     "retry": lambda db, f, back: db.retry(*[{"task": g.task_id, "allow_unsettled": True} for g in f.some(f.got, back)]),
+    "signal": lambda db, f, back: verbs.signal(db, *[{"task": g.task_id} for g in f.some(f.got, back)]),
     "acquire": lambda db, f, back: db.acquire("pod", *[g.run_id for g in f.some(f.got, back)], ttl_ms=20),
     "claim": lambda db, f, back: db.claim("pod", ttl_ms=20, limit=8),
     "renew": lambda db, f, back: db.renew(*[lease(g) for g in f.some(f.got, back)], ttl_ms=20),

@@ -11,12 +11,12 @@ import pytest
 
 TABLES = ["agent_tasks", "agent_runs", "run_data", "worker_leases", "tool_operations", "requests", "ready", "timers",
           "signals", "claims", "operation_evidence", "run_history", "refusals", "outbox_events", "relay_positions",
-          "service_leases", "schedules", "registry", "control", "gate_log", "gauges", "run_transition", "operation_transition"]
-WORKER = {"submit", "acquire", "claim", "renew", "release", "commit", "cancel", "retry", "sweep", "claim_operations",
+          "service_leases", "tool_limits", "schedules", "registry", "control", "gate_log", "gauges", "run_transition", "operation_transition"]
+WORKER = {"submit", "acquire", "claim", "renew", "release", "commit", "cancel", "retry", "signal", "sweep", "claim_operations",
           "claim_unknown", "record_result", "record_not_sent", "record_unknown", "expire_claims", "service_acquire",
           "service_renew", "service_release", "events_read", "events_delete", "relay_position", "barrier", "gate_status",
           "gate_close", "register", "known", "server_facts", "stats", "story"}
-OPERATOR = {"submit", "cancel", "retry", "relay_position", "gate_status", "gate_close", "gate_open", "known",
+OPERATOR = {"submit", "cancel", "retry", "signal", "relay_position", "gate_status", "gate_close", "gate_open", "known",
             "server_facts", "stats", "story"}
 VIEWER = {"relay_position", "gate_status", "known", "server_facts", "stats", "story"}
 ALLOWED = {"worker": WORKER, "operator": OPERATOR, "viewer": VIEWER}

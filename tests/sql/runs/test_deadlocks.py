@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from database import Database, intent, item, lease
+import verbs
 
 RUNS = 24
 ROUNDS = 4
@@ -58,6 +59,9 @@ class World:
 
     def retry(self, side):
         side.db.retry(*({"task": t, "allow_unsettled": True} for t in side.order(self.tasks)))
+
+    def signal(self, side):
+        verbs.signal(side.db, *({"task": t, "name": "x"} for t in side.order(self.tasks)))
 
     def acquire(self, side):
         side.db.acquire("a", *(g.run_id for g in side.order(self.runs)), ttl_ms=random.choice([1, 60000]))
@@ -110,7 +114,7 @@ class World:
         side.db.call("expire_claims", p_limit=(1000, "integer"))
 
 
-VERBS = ["submit", "cancel", "retry", "acquire", "claim", "renew", "release", "commit", "finish", "sweep", "claim_operations",
+VERBS = ["submit", "cancel", "retry", "signal", "acquire", "claim", "renew", "release", "commit", "finish", "sweep", "claim_operations",
          "choose_operations", "record_result", "record_not_sent", "record_unknown", "expire_claims"]
 PASSING = ("40001", "55P03")  # a key used at the same moment; a row that stayed locked
 

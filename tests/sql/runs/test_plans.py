@@ -2,6 +2,7 @@
 through a whole index."""
 import uuid
 
+import verbs
 from database import intent, item, lease
 from test_life import later
 
@@ -58,6 +59,7 @@ def test_no_verb_reads_a_big_table(dsn):
         "commit": lambda: db.commit(*({"run_id": r, "owner": "b", "epoch": 1, "revision": 1, "checkpoint": {"n": 1},
                                        "wait_signal": "go" if n else None} for n, r in enumerate(runs[4:]))),
         "finish": lambda: db.commit({"run_id": runs[4], "owner": "b", "epoch": 1, "revision": 2, "finish": "failed"}),
+        "signal": lambda: verbs.signal(db, {"task": "t6", "name": "go"}, {"task": "t7"}, {"task": "nobody"}),
         "retry": lambda: db.retry({"task": "t4"}, {"task": "t5"}),
         "release": lambda: db.release(*({"run_id": r, "owner": "b", "epoch": 1} for r in runs)),
         "sweep": db.sweep,
