@@ -52,7 +52,12 @@ const char *http_server_header(const struct http_server_request *request, const 
 
 const char *http_server_argument(const struct http_server_request *request, const char *name)
 {
-    return MHD_lookup_connection_value(request->connection, MHD_GET_ARGUMENT_KIND, name);
+    const char *value = NULL;
+    size_t n;
+    if (MHD_lookup_connection_value_n(request->connection, MHD_GET_ARGUMENT_KIND, name,
+                                      strlen(name), &value, &n) != MHD_YES)
+        return NULL;
+    return value != NULL ? value : ""; /* "?verbose" has no value, and is there */
 }
 
 struct span http_server_body(const struct http_server_request *request)

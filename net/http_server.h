@@ -23,6 +23,7 @@ struct http_server_request;
 const char *http_server_method(const struct http_server_request *request);
 const char *http_server_path(const struct http_server_request *request); // without the query
 const char *http_server_header(const struct http_server_request *request, const char *name);
+// of the query; "" for one without a value, NULL when it is not there
 const char *http_server_argument(const struct http_server_request *request, const char *name);
 struct span http_server_body(const struct http_server_request *request);
 

@@ -118,10 +118,13 @@ static bool start_threads(struct pool *p)
         p->worker_n++;
     }
     p->heart_runs = thread_start(&p->heart, "heart", heart_run, p);
-    p->acquire_runs = thread_start(&p->acquire, "acquire", acquire_run, p);
     p->sweep_runs = thread_start(&p->sweep, "sweep", sweep_run, p);
-    p->wakeups_run = thread_start(&p->wakeups, "wakeups", wakeups_run, p);
-    bool fine = p->heart_runs && p->acquire_runs && p->sweep_runs && p->wakeups_run;
+    bool fine = p->heart_runs && p->sweep_runs;
+    if (cfg->pool.enabled) {
+        p->acquire_runs = thread_start(&p->acquire, "acquire", acquire_run, p);
+        p->wakeups_run = thread_start(&p->wakeups, "wakeups", wakeups_run, p);
+        fine = fine && p->acquire_runs && p->wakeups_run;
+    }
     if (cfg->ingest.enabled) {
         p->submit_runs = thread_start(&p->submit, "submit", submit_run, p);
         p->ingest_runs = thread_start(&p->ingest, "ingest", ingest_run, p);

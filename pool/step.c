@@ -48,7 +48,7 @@ void hint_others(struct pool *p, struct uuid run_id, int64_t epoch)
 
 void hint_run(struct pool *p, struct uuid run_id, int64_t epoch)
 {
-    bool room = !atomic_load(&p->stopping) &&
+    bool room = p->cfg->pool.enabled && !atomic_load(&p->stopping) &&
                 sessions_count(p->sessions) < (size_t)p->cfg->pool.max_running;
     if (!room || !hints_add(p->hints, (struct hint){run_id, epoch}))
         hint_others(p, run_id, epoch);
@@ -114,6 +114,7 @@ static void returned(struct commit_request *r)
 
 static void give_back(struct pool *p, struct session *s)
 {
+    atomic_store(&s->leaving, true);
     s->commit = (struct commit_request){
         .run_id = s->run_id,
         .owner = s->owner,
@@ -128,9 +129,15 @@ static void give_back(struct pool *p, struct session *s)
     commit_push(lane_of(p, s), &s->commit);
 }
 
+static bool leaves(const struct decision *d)
+{
+    return d->release || !span_is_null(d->finish) || !span_is_null(d->wait_mode);
+}
+
 void step_commit(struct pool *p, struct session *s, const struct decision *d,
                  void (*done)(struct commit_request *))
 {
+    atomic_store(&s->leaving, leaves(d));
     s->commit = (struct commit_request){
         .run_id = s->run_id,
         .owner = s->owner,
@@ -189,11 +196,6 @@ static void unacceptable(struct pool *p, struct session *s, struct commit_reques
     struct decision d = decision_fail(failure);
     d.by_pool = true;
     step_commit(p, s, &d, answered);
-}
-
-static bool leaves(const struct decision *d)
-{
-    return d->release || !span_is_null(d->finish) || !span_is_null(d->wait_mode);
 }
 
 static void applied(struct pool *p, struct session *s, struct commit_request *r)

@@ -110,6 +110,10 @@ static void test_asks_and_answers(void **state)
     assert_string_equal(post.body.p, "POST /y q=(none) h=yes b=hello");
     text_free(&post.body);
 
+    struct kept bare = ask(port, "GET", "/z?q", SPAN_NULL);
+    assert_string_equal(bare.body.p, "GET /z q= h=yes b=");
+    text_free(&bare.body);
+
     struct kept secret = ask(port, "GET", "/secret", SPAN_NULL);
     assert_int_equal(secret.status, 401);
     assert_string_equal(secret.authenticate, "Bearer");
