@@ -118,7 +118,7 @@ static void test_asks_and_answers(void **state)
     assert_int_equal(secret.status, 401);
     assert_string_equal(secret.authenticate, "Bearer");
     text_free(&secret.body);
-    assert_int_equal(asked, 3);
+    assert_int_equal(asked, 4);
     http_server_close(server);
 }
 
