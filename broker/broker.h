@@ -155,7 +155,7 @@ MUST_CHECK enum broker_result broker_consumer_open(struct broker *broker,
                                                    struct broker_consumer **ret,
                                                    struct broker_error *ret_error);
 /* Commits what is done, leaves the group. Records still out stay valid; done on them is ignored
- * from then on. */
+ * from then on. A consumer that is just joining waits up to 5 s for its first assignment. */
 void broker_consumer_close(struct broker_consumer *consumer);
 
 /* The next record, or NULL after timeout_ms. Must be called at least every max.poll.interval.ms,

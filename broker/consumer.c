@@ -12,6 +12,9 @@
 #define COMMIT_INTERVAL_MS 1000
 #define COMMIT_ANSWER_MS                                                                           \
     5000 /* a last commit is waited for that long; without it the records come again */
+#define JOIN_WAIT_MS 5000   /* closing waits that long for a first assignment */
+#define MEMBER_WAIT_MS 1000 /* and that long for the group to know this member at all */
+#define JOIN_POLL_MS 20
 
 struct broker_consumer {
     struct broker_client client;
@@ -21,6 +24,8 @@ struct broker_consumer {
     int64_t revoke_wait_us, commit_interval_us;
     int64_t next_commit_us;
     bool commit_under_way;  /* at most one asynchronous commit at a time */
+    bool subscribed;
+    bool assigned;          /* the group has given it partitions, or none, at least once */
     struct lock pause_lock; /* a pause flag and what the client was told change together */
 };
 
@@ -169,12 +174,14 @@ static void on_rebalance(rd_kafka_t *rk, rd_kafka_resp_err_t err,
     struct broker_consumer *c = consumer_of(opaque);
 
     broker_add(c->client.broker, COUNT_REBALANCES);
-    if (err == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS)
+    if (err == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS) {
+        c->assigned = true;
         take_over(c, list);
-    else if (err == RD_KAFKA_RESP_ERR__REVOKE_PARTITIONS)
+    } else if (err == RD_KAFKA_RESP_ERR__REVOKE_PARTITIONS) {
         revoke(c, list);
-    else
+    } else {
         (void)rd_kafka_assign(rk, NULL);
+    }
 }
 
 static void set_callbacks(rd_kafka_conf_t *conf)
@@ -196,6 +203,7 @@ static enum broker_result subscribe(struct broker_consumer *c,
         rd_kafka_topic_partition_list_add(topics, options->topics[i], RD_KAFKA_PARTITION_UA);
     rd_kafka_resp_err_t err = rd_kafka_subscribe(c->rk, topics);
     rd_kafka_topic_partition_list_destroy(topics);
+    c->subscribed = !err;
     return err ? broker_fail(ret_error, BROKER_REFUSED, "subscription: %s", rd_kafka_err2str(err))
                : BROKER_OK;
 }
@@ -237,17 +245,41 @@ enum broker_result broker_consumer_open(struct broker *broker,
     return BROKER_OK;
 }
 
+/* librdkafka 2.0 ends the process (an assertion on its sticky assignor's state, which the first
+ * assignment makes) when a client is destroyed between the answer to its JoinGroup and that
+ * assignment. So it is waited for. True: the client may be destroyed. */
+static bool await_assignment(struct broker_consumer *c)
+{
+    int64_t join_by = clock_deadline_us(JOIN_WAIT_MS * CLOCK_MS);
+    int64_t member_by = clock_deadline_us(MEMBER_WAIT_MS * CLOCK_MS);
+    bool member = false;
+
+    while (!c->assigned && clock_mono_us() < (member ? join_by : member_by)) {
+        broker_record_free(broker_poll(c, JOIN_POLL_MS)); /* not done: it comes again elsewhere */
+        char *id = rd_kafka_memberid(c->rk);
+        member = id && *id;
+        if (id)
+            rd_kafka_mem_free(c->rk, id);
+    }
+    return c->assigned || !member;
+}
+
 void broker_consumer_close(struct broker_consumer *consumer)
 {
     if (!consumer)
         return;
+    bool destroyable = !consumer->subscribed || await_assignment(consumer);
     (void)rd_kafka_consumer_close(
         consumer->rk); /* revokes: waits for what is being made durable and commits */
     broker_offsets_close(consumer->offsets);
-    rd_kafka_destroy(consumer->rk);
+    if (destroyable)
+        rd_kafka_destroy(consumer->rk);
+    else /* it has left the group; its idle threads stay until the process ends */
+        rd_kafka_set_log_level(consumer->rk, 0); /* says nothing: the broker may be closed */
     broker_offsets_unref(consumer->offsets);
     lock_destroy(&consumer->pause_lock);
-    free(consumer);
+    if (destroyable)
+        free(consumer); /* else the client still points here */
 }
 
 /* ---- Records ---- */

@@ -4,7 +4,6 @@
 #include "outbox/claim_int.h"
 
 #include "base/clock.h"
-#include "base/lock.h"
 #include "base/log.h"
 #include "base/metric.h"
 #include "schemas/dead_letter.h"
@@ -14,20 +13,12 @@ enum {
     HINTS_MAX = 256,
     CONSUMER_AGAIN_MS = 1000,
     LETTER_BYTES_MAX = 900000,
-    JOIN_MS = 5000,
-    JOIN_POLL_MS = 50,
 };
 
 struct hint {
     struct broker_record *record;
     struct intent intent;
 };
-
-static void on_assigned(void *opaque, const char *topic, int32_t partition)
-{
-    (void)topic, (void)partition;
-    ((struct claimer *)opaque)->assigned = true;
-}
 
 static void open_consumer(struct claimer *c)
 {
@@ -37,9 +28,7 @@ static void open_consumer(struct claimer *c)
         .group = outbox->config->dispatch.group,
         .topics = topics,
         .topic_count = 1,
-        .callbacks = {.opaque = c, .assigned = on_assigned},
     };
-    c->assigned = false;
     struct broker_error error;
     if (broker_consumer_open(outbox->broker, &options, &c->consumer, &error) != BROKER_OK) {
         c->consumer = NULL;
@@ -228,15 +217,8 @@ void claim_hints(struct claimer *c, int timeout_ms)
     }
 }
 
-// librdkafka 2.0 ends the process when a member leaves between joining and its first assignment (an
-// assertion in its sticky assignor): a pod that stops so soon waits for the assignment first.
 void claim_hints_end(struct claimer *c)
 {
-    int64_t until = clock_deadline_us(JOIN_MS * CLOCK_MS);
-    while (c->consumer != NULL && !c->assigned && clock_mono_us() < until) {
-        broker_record_free(
-            broker_poll(c->consumer, JOIN_POLL_MS)); // not done: it comes again to another member
-    }
     broker_consumer_close(c->consumer);
     c->consumer = NULL;
 }

@@ -24,7 +24,6 @@ struct claimer {
     struct arena *arena; // of one round
     struct broker_consumer *consumer;
     bool paused;
-    bool assigned;             // the group has given it partitions, or none, at least once
     int64_t consumer_again_us; // when opening it may be tried again
     int64_t sweep_us;          // next look without a hint
     bool more;                 // the last look was cut off by its limit
