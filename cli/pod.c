@@ -117,6 +117,17 @@ static void tell_progress(const char *service, const char *reason, int64_t *told
     log_event(LOG_WARN, "pod.waiting", LOG_TEXT("for", service), LOG_TEXT("reason", reason));
 }
 
+// Every call of this program, those of threads included that meet the database only later.
+static enum outcome compare_calls(struct fence *lane)
+{
+    enum outcome outcome = fence_connect(lane, TRY_US);
+    if (outcome == OUTCOME_OK)
+        outcome = outbox_check(lane);
+    if (outcome == OUTCOME_OK)
+        outcome = console_check(lane);
+    return outcome;
+}
+
 static bool wait_for_postgres(struct pod *pod, const sigset_t *signals)
 {
     struct fence *lane = NULL;
@@ -124,7 +135,7 @@ static bool wait_for_postgres(struct pod *pod, const sigset_t *signals)
     int64_t told_us = 0;
     bool up = outcome == OUTCOME_OK;
     while (up) {
-        outcome = fence_connect(lane, TRY_US);
+        outcome = compare_calls(lane);
         if (outcome == OUTCOME_OK)
             break;
         const char *reason =

@@ -22,7 +22,9 @@ OPTION(redis, url, TEXT, "", 0, 0, "", SECRET,
 OPTION(redis, on_failure, CHOICE, "bypass", 0, 0, "bypass|hold", 0,
        "When Redis does not answer: bypass asks PostgreSQL directly, hold takes no work by hint (the sweep still moves it)")
 OPTION(redis, timeout_ms, INT, "50", 1, 10000, "ms", 0, "How long to wait for Redis before it counts as failed")
-OPTION(redis, key_ttl_ms, INT, "5000", 100, 600000, "ms", 0, "Life of a key of the pre-filter")
+OPTION(redis, key_life, CHOICE, "short", 0, 0, "short|lease", 0,
+       "How long a key of the pre-filter lives: short is key_ttl_ms; lease is lease.ttl_ms, lengthened after each confirmed renewal")
+OPTION(redis, key_ttl_ms, INT, "5000", 100, 600000, "ms", 0, "Life of a key of the pre-filter where key_life is short")
 OPTION(redis, prefix, TEXT, "holdfast:", 0, 0, "", 0, "Prefix of all keys")
 
 OPTION(topics, prefix, TEXT, "holdfast.", 0, 0, "", 0,

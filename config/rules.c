@@ -58,6 +58,12 @@ static void check_redis(struct loading *l)
         config_error(l, "redis", "url: TLS to Redis is not supported in this version");
     else if (url[0] && strncmp(url, "redis://", 8) != 0 && strncmp(url, "unix://", 7) != 0)
         config_error(l, "redis", "url is neither redis://… nor unix://…");
+    /* heart lengthens the keys between two beats; a connection and an answer may each take that long */
+    if (l->cfg->redis.key_life == REDIS_KEYS_LEASE &&
+        2 * l->cfg->redis.timeout_ms > l->cfg->lease.heartbeat_timeout_ms)
+        config_error(l, "redis",
+                     "timeout_ms must be at most half of lease.heartbeat_timeout_ms where key_life "
+                     "is lease, or a slow Redis delays renewals");
 }
 
 /* host:port, [v6]:port */

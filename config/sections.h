@@ -18,10 +18,12 @@ struct config_postgres {
 };
 
 enum config_on_failure { REDIS_BYPASS, REDIS_HOLD };
+enum config_key_life { REDIS_KEYS_SHORT, REDIS_KEYS_LEASE };
 struct config_redis {
     const char *url; /* "" : no pre-filter */
     enum config_on_failure on_failure;
     int64_t timeout_ms;
+    enum config_key_life key_life;
     int64_t key_ttl_ms;
     const char *prefix;
 };

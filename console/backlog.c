@@ -29,6 +29,11 @@ static const struct db_column stats_columns[] = {
 };
 static const struct db_call call_stats = DB_CALL_BARE("stats", stats_columns, DB_READ);
 
+enum outcome console_check(struct fence *lane)
+{
+    return fence_check(lane, (const struct db_call *const[]){&call_stats}, 1);
+}
+
 /* The first WITHOUT_LABELS have one series each, the others one a tool. */
 enum { WITHOUT_LABELS = 7 };
 static const enum metric_id gauges[] = {

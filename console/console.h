@@ -23,6 +23,7 @@
 #include "config/config.h"
 
 struct console;
+struct fence;
 
 /* Whether the pod is ready, and if not why: one line a reason. Thread: the console's. */
 typedef bool console_ready_fn(void *opaque, struct text *why);
@@ -31,6 +32,9 @@ typedef bool console_ready_fn(void *opaque, struct text *why);
  * *ret is NULL. */
 MUST_CHECK enum outcome console_start(const struct config *cfg, console_ready_fn *ready,
                                       void *opaque, struct console **ret, const char **ret_reason);
+/* Compares what /metrics asks with the database, over a lane that is connected. OUTCOME_OK, or why
+ * not: fence_error() has the words. */
+MUST_CHECK enum outcome console_check(struct fence *lane);
 /* The port it listens on; 0 for NULL. */
 uint16_t console_port(const struct console *console);
 /* NULL is fine. */

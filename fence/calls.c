@@ -215,7 +215,8 @@ static const struct db_column gate_columns[] = {
 const struct db_call call_gate_status = DB_CALL_BARE("gate_status", gate_columns, DB_READ);
 
 static const struct db_column backlog_columns[] = {DB_COLUMN(struct fence_backlog, ready)};
-const struct db_call call_backlog = DB_CALL_BARE("stats", backlog_columns, DB_READ);
+static const struct db_param backlog_params[] = {DB_SCALAR(struct fence_backlog_in, limit)};
+const struct db_call call_backlog = DB_CALL("backlog", backlog_params, backlog_columns, DB_READ);
 
 static const struct db_column clock_columns[] = {DB_COLUMN(struct fence_clock, clock)};
 const struct db_call call_clock = DB_CALL_BARE("server_facts", clock_columns, DB_READ);

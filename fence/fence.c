@@ -194,6 +194,17 @@ enum outcome fence_call(struct fence *f, const struct db_call *call, const void 
     }
 }
 
+enum outcome fence_check(struct fence *f, const struct db_call *const calls[], size_t n)
+{
+    enum outcome o = try_connect(f);
+    if (o != OUTCOME_OK)
+        return o;
+    o = db_check_calls(f->db, calls, n);
+    if (o != OUTCOME_OK)
+        keep_error(f);
+    return o;
+}
+
 /* ---- answers in the order of the questions ---- */
 
 /* Every row of an answer begins with its item's 1-based ordinal. Puts row i at place i; false if
@@ -425,10 +436,11 @@ enum outcome fence_gate_status(struct fence *f, struct arena *arena, struct fenc
     return call_one(f, &call_gate_status, NULL, arena, ret);
 }
 
-enum outcome fence_backlog(struct fence *f, struct arena *arena, int64_t *ret_ready)
+enum outcome fence_backlog(struct fence *f, int64_t limit, struct arena *arena, int64_t *ret_ready)
 {
+    struct fence_backlog_in in = {limit};
     struct fence_backlog row;
-    enum outcome o = call_one(f, &call_backlog, NULL, arena, &row);
+    enum outcome o = call_one(f, &call_backlog, &in, arena, &row);
     if (o == OUTCOME_OK)
         *ret_ready = row.ready;
     return o;

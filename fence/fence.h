@@ -65,6 +65,10 @@ MUST_CHECK enum outcome fence_call(struct fence *f, const struct db_call *call, 
                                    const struct db_group *groups, struct arena *arena,
                                    void *ret_rows, size_t *ret_n);
 
+/* Compares calls that other rooms bring with the database, as fence_connect() does with its own:
+ * OUTCOME_OK, db_drift (fence_error() says which call and what differs), or what a call answers. */
+MUST_CHECK enum outcome fence_check(struct fence *f, const struct db_call *const calls[], size_t n);
+
 /* ---- records: submit, cancel, retry
  * --------------------------------------------------------------------------- */
 
@@ -331,8 +335,9 @@ struct fence_known {
 MUST_CHECK enum outcome fence_known(struct fence *f, struct span kind, struct arena *arena,
                                     struct fence_known **ret, size_t *ret_n);
 
-/* How many runs could be claimed now, by anyone. */
-MUST_CHECK enum outcome fence_backlog(struct fence *f, struct arena *arena, int64_t *ret_ready);
+/* How many runs could be claimed now, by anyone; counted no further than `limit`. */
+MUST_CHECK enum outcome fence_backlog(struct fence *f, int64_t limit, struct arena *arena,
+                                      int64_t *ret_ready);
 /* The database's clock minus this pod's wall clock, within half the time the question takes. */
 MUST_CHECK enum outcome fence_clock_offset(struct fence *f, struct arena *arena,
                                            int64_t *ret_offset_us);

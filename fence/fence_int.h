@@ -36,6 +36,9 @@ struct fence_registered {
     int32_t item;
     enum outcome outcome;
 };
+struct fence_backlog_in {
+    int64_t limit;
+};
 struct fence_backlog {
     int64_t ready;
 };

@@ -109,7 +109,7 @@ enum outcome prefilter_open(const struct config *cfg, struct prefilter **ret)
     p->port = 6379;
     p->prefix = memory_copy_text(cfg->redis.prefix);
     p->timeout_us = cfg->redis.timeout_ms * CLOCK_MS;
-    p->ttl_ms = cfg->redis.key_ttl_ms;
+    p->ttl_ms = cfg->redis.key_life == REDIS_KEYS_LEASE ? cfg->lease.ttl_ms : cfg->redis.key_ttl_ms;
     p->on_failure = cfg->redis.on_failure;
     p->breaker_us = BREAKER_FIRST_US;
     p->drop.text = DROP_SCRIPT;
@@ -361,8 +361,7 @@ void prefilter_drop(struct prefilter *p, const struct prefilter_key *keys, size_
     run_all(p, &p->drop, keys, n, 0);
 }
 
-void prefilter_extend(struct prefilter *p, const struct prefilter_key *keys, size_t n,
-                      int64_t ttl_ms)
+void prefilter_extend(struct prefilter *p, const struct prefilter_key *keys, size_t n)
 {
-    run_all(p, &p->extend, keys, n, ttl_ms);
+    run_all(p, &p->extend, keys, n, p->ttl_ms);
 }

@@ -2,7 +2,8 @@
  *
  * Purpose    Several pods may hear the same run's name. SET NX PX on a key that names the run and
  * the epoch it would get lets one of them go and ask PostgreSQL, and spares the others the
- * question. A stale key therefore delays that one term only, and not longer than redis.key_ttl_ms.
+ * question. A stale key therefore delays that one term only, and not longer than it lives
+ * (redis.key_life).
  * Ownership  Keys are borrowed for the call.
  * Threads    A prefilter is one connection, used by one thread at a time.
  * Errors     None reaches the caller: Redis down, slow or out of memory is answered by
@@ -43,9 +44,8 @@ void prefilter_take(struct prefilter *p, const struct prefilter_key *keys, size_
  */
 void prefilter_drop(struct prefilter *p, const struct prefilter_key *keys, size_t n);
 
-/* Lengthens keys that still carry our token; only after PostgreSQL confirmed the renewal, and only
- * where keys live as long as leases. */
-void prefilter_extend(struct prefilter *p, const struct prefilter_key *keys, size_t n,
-                      int64_t ttl_ms);
+/* Lengthens keys that still carry our token to their whole life; only after PostgreSQL confirmed
+ * the renewal, and only where keys live as long as leases. */
+void prefilter_extend(struct prefilter *p, const struct prefilter_key *keys, size_t n);
 
 #endif

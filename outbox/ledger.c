@@ -1,5 +1,6 @@
 // outbox/ledger.c: descriptor rows of the ledger's and the relay's functions.
 #include "outbox/ledger_int.h"
+#include "outbox/outbox.h"
 
 // ---- claims ----
 
@@ -256,3 +257,8 @@ const struct db_call *const ledger_calls[] = {
     &server_facts,
 };
 const size_t ledger_call_n = COUNT_OF(ledger_calls);
+
+enum outcome outbox_check(struct fence *lane)
+{
+    return fence_check(lane, ledger_calls, ledger_call_n);
+}

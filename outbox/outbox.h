@@ -23,6 +23,7 @@
 
 struct config;
 struct outbox;
+struct fence;
 
 // What the pod tells about this half of it.
 struct outbox_health {
@@ -35,6 +36,10 @@ struct outbox_health {
     int64_t shards_held;       // shards that this pod publishes now
     int64_t shards_recovering; // of these: still looking for what was published before
 };
+
+// Compares the functions of the ledger and the relay with the database, over a lane that is
+// connected. OUTCOME_OK, or why not: fence_error() has the words.
+MUST_CHECK enum outcome outbox_check(struct fence *lane);
 
 // Starts the threads. `embedded_broker`: the broker is librdkafka's mock cluster, on which
 // exactly_once is refused. OUTCOME_OK, or OUTCOME_INVALID with a sentence in ret_reason (static or

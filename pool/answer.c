@@ -82,6 +82,9 @@ static bool read_events(struct reading *r)
             return refuse(r, "event %zu needs \"type\", a text, and \"body\", an object", it.index);
         if (!known_fields(r, it.value, "event", fields, COUNT_OF(fields)))
             return false;
+        if (!identifier_valid(type, MESSAGE_MAX_EVENT))
+            return refuse(r, "event %zu: \"type\" must be 1 to %d characters out of %s", it.index,
+                          MESSAGE_MAX_EVENT, "A-Z a-z 0-9 _ . : -");
         r->d->events[r->d->event_n++] = (struct fence_event){.type = arena_dup(r->arena, type),
                                                              .body = {json_write(body, r->arena)}};
     }
@@ -269,6 +272,9 @@ static bool decide_plan(struct reading *r)
         return refuse(r, "\"wait\" must be \"all\", \"any\" or \"none\"");
     if (none && (d->wait_n > 0 || timed))
         return refuse(r, "\"wait\": \"none\" waits for no operations and no time");
+    if (none && d->intent_n == 0 && span_is_null(d->checkpoint.text) && d->event_n == 0 &&
+        d->detach_n == 0)
+        return refuse(r, "\"plan\" without anything in it would be asked for again at once, for ever");
     if (none)
         return true;
     if (d->wait_for == NULL)

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/metric.h"
 #include "base/stop_point.h"
+#include "fence/prefilter.h"
 #include "pool/exec_int.h"
 #include "pool/pool_int.h"
 
@@ -16,6 +17,7 @@ struct beat {
     struct arena *arena;
     bool changed; /* a handler should hear something */
     bool soon;    /* do not wait for the next beat */
+    struct prefilter *prefilter; /* NULL: its keys do not live as long as leases */
 };
 
 static void log_lost(const struct fence_lease *lease, const struct fence_renew_result *row,
@@ -37,6 +39,8 @@ static void take_answer(struct beat *b, const struct fence_lease *lease,
         b->changed |= sessions_renewed(p->sessions, lease, asked_us + ttl_us, p->steps);
     } else if (row->outcome == OUTCOME_BUSY) {
         b->soon = true; /* decides nothing */
+    } else if (row->outcome == OUTCOME_RELEASED) {
+        /* this beat crossed the commit that gives the lease back: its answer ends the session */
     } else if (row->outcome == OUTCOME_TERMINAL) {
         if (sessions_stop(p->sessions, lease, SESSION_CANCELLED, p->steps)) {
             b->changed = true;
@@ -67,12 +71,27 @@ static void doubt(struct beat *b, const struct fence_lease *leases, size_t n, en
                   LOG_TEXT("detail", fence_error(p->heart_fence)));
 }
 
+/* Keys that live as long as leases follow them, once PostgreSQL has said so. */
+static void extend_keys(struct beat *b, const struct fence_lease *leases, const bool *prefiltered,
+                        const struct fence_renew_result *rows, size_t n)
+{
+    struct prefilter_key *keys = arena_array(b->arena, n + 1, sizeof(*keys));
+    size_t key_n = 0;
+    for (size_t i = 0; i < n; i++)
+        if (prefiltered[i] && rows[i].outcome == OUTCOME_RENEWED)
+            keys[key_n++] =
+                (struct prefilter_key){leases[i].run_id, leases[i].epoch, leases[i].owner};
+    prefilter_extend(b->prefilter, keys, key_n);
+}
+
 /* Renews what has less than left_us of local validity. */
 static void renew(struct beat *b, int64_t left_us)
 {
     struct pool *p = b->pool;
     struct fence_lease *leases;
-    size_t n = sessions_leases(p->sessions, left_us, b->arena, &leases);
+    bool *prefiltered;
+    int64_t half_us = p->cfg->lease.ttl_ms * CLOCK_MS / 2;
+    size_t n = sessions_leases(p->sessions, left_us, half_us, b->arena, &leases, &prefiltered);
     for (size_t at = 0; at < n;) {
         size_t some = n - at > FENCE_RENEW_MAX ? FENCE_RENEW_MAX : n - at;
         struct fence_renew_result *rows;
@@ -86,6 +105,8 @@ static void renew(struct beat *b, int64_t left_us)
                 take_answer(b, &leases[at + i], &rows[i], asked_us);
         else
             doubt(b, leases + at, some, o);
+        if (o == OUTCOME_OK && b->prefilter != NULL)
+            extend_keys(b, leases + at, prefiltered + at, rows, some);
         at += some;
     }
     if (b->changed)
@@ -100,6 +121,9 @@ void *heart_run(void *pool)
     /* what was asked for in the last half of an interval can wait for the next beat */
     int64_t fresh_us = ttl_us - interval_us / 2;
     struct beat b = {.pool = p, .arena = arena_new()};
+    if (p->cfg->redis.key_life == REDIS_KEYS_LEASE &&
+        prefilter_open(p->cfg, &b.prefilter) != OUTCOME_OK)
+        NOT_REACHED("the address of Redis was checked at start");
     int64_t next_us = clock_mono_us();
     while (!atomic_load(&p->heart_over)) {
         int64_t now_us = clock_mono_us();
@@ -117,6 +141,7 @@ void *heart_run(void *pool)
         if (b.soon)
             pool_sleep_until(p, clock_deadline_us(SOON_US));
     }
+    prefilter_close(b.prefilter);
     arena_free(b.arena);
     return NULL;
 }

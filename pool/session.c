@@ -289,20 +289,24 @@ bool sessions_wait_empty(struct sessions *all, int64_t timeout_us)
     return true;
 }
 
-size_t sessions_leases(struct sessions *all, int64_t left_us, struct arena *arena,
-                       struct fence_lease **ret)
+size_t sessions_leases(struct sessions *all, int64_t left_us, int64_t leaving_left_us,
+                       struct arena *arena, struct fence_lease **ret, bool **ret_prefiltered)
 {
     LOCK_SCOPE(&all->lock);
     int64_t now_us = clock_mono_us();
     struct fence_lease *leases = arena_array(arena, all->n + 1, sizeof(*leases));
+    bool *prefiltered = arena_array(arena, all->n + 1, sizeof(*prefiltered));
     size_t n = 0;
     for (const struct session *s = all->first; s != NULL; s = s->after) {
+        int64_t enough_us = atomic_load(&s->leaving) ? leaving_left_us : left_us;
         if (session_stopped(s) >= SESSION_DEADLINE ||
-            atomic_load(&s->valid_until_us) - now_us >= left_us)
+            atomic_load(&s->valid_until_us) - now_us >= enough_us)
             continue;
+        prefiltered[n] = s->prefiltered;
         leases[n++] = (struct fence_lease){s->run_id, arena_dup(arena, s->owner), s->epoch};
     }
     *ret = leases;
+    *ret_prefiltered = prefiltered;
     return n;
 }
 

@@ -64,6 +64,7 @@ struct session {
 
     /* shared */
     atomic_int stop;                /* enum session_stop */
+    atomic_bool leaving;            /* the write under way gives the lease back */
     _Atomic int64_t valid_until_us; /* monotonic; it may only stop work */
 
     /* the registry's */
@@ -108,10 +109,12 @@ void sessions_stop_all(struct sessions *all, enum session_stop stop, struct queu
 /* Waits until none is left; false: not in time. */
 MUST_CHECK bool sessions_wait_empty(struct sessions *all, int64_t timeout_us);
 
-/* What heart renews: every lease that is not lost, with less than `left_us` of local validity left.
+/* What heart renews: every lease that is not lost, with less than `left_us` of local validity left,
+ * or `leaving_left_us` where a write that gives the lease back is under way: a renewal that crossed
+ * it would ask for what is gone. ret_prefiltered[i]: a key of the pre-filter names (*ret)[i].
  * Copies in the arena. */
-size_t sessions_leases(struct sessions *all, int64_t left_us, struct arena *arena,
-                       struct fence_lease **ret);
+size_t sessions_leases(struct sessions *all, int64_t left_us, int64_t leaving_left_us,
+                       struct arena *arena, struct fence_lease **ret, bool **ret_prefiltered);
 /* What the database said about a lease. Renewed: valid until then; a doubt is over, and one on the
  * shelf goes to `wake`. Otherwise: stop for that reason. True: something changed that a handler
  * should hear. */

@@ -122,7 +122,8 @@ static void look(struct sweep *s)
     if (now_us < s->look_us)
         return;
     s->look_us = now_us + LOOK_US;
-    if (p->cfg->ingest.enabled && fence_backlog(s->fence, s->arena, &ready) == OUTCOME_OK) {
+    if (p->cfg->ingest.enabled &&
+        fence_backlog(s->fence, p->cfg->ingest.max_due + 1, s->arena, &ready) == OUTCOME_OK) {
         bool full = ready > p->cfg->ingest.max_due;
         if (atomic_exchange(&p->backlog_full, full) != full)
             log_event(LOG_INFO, full ? "ingest.backlog_full" : "ingest.backlog_over",

@@ -45,6 +45,7 @@ struct message_limits {
 #define MESSAGE_MAX_TENANT 64
 #define MESSAGE_MAX_STEP 64
 #define MESSAGE_MAX_HANDLER 64
+#define MESSAGE_MAX_EVENT 64 /* the type of an event that a step emits */
 #define MESSAGE_MAX_SIGNAL_NAME 64
 #define MESSAGE_MAX_TASK 200
 #define MESSAGE_MAX_REQUEST 200

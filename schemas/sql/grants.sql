@@ -15,7 +15,7 @@ DECLARE
         "events_read": "w", "events_delete": "w", "relay_position": "wov", "barrier": "w",
 
         "gate_status": "wov", "gate_close": "wo", "gate_open": "o",
-        "register": "w", "known": "wov", "server_facts": "wov", "stats": "wov", "story": "wov"
+        "register": "w", "known": "wov", "server_facts": "wov", "stats": "wov", "backlog": "wov", "story": "wov"
     }';
     v_function record;
     v_object   record;

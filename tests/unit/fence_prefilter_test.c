@@ -22,12 +22,12 @@ static char dir[] = "/tmp/holdfast-prefilter-test-XXXXXX";
 static char url[128];
 static struct child server = {0, -1, -1};
 
-static struct config *load(const char *address, const char *on_failure)
+static struct config *load_with(const char *address, const char *on_failure, const char *life)
 {
     char url_set[160], failure_set[64];
     (void)snprintf(url_set, sizeof(url_set), "redis.url=%s", address);
     (void)snprintf(failure_set, sizeof(failure_set), "redis.on_failure=%s", on_failure);
-    const char *sets[] = {url_set, failure_set, "redis.timeout_ms=2000", "redis.key_ttl_ms=60000"};
+    const char *sets[] = {url_set, failure_set, "redis.timeout_ms=1000", life};
     struct config_source source = {.sets = sets, .n_sets = COUNT_OF(sets)};
     struct config *cfg;
     struct text errors = TEXT_EMPTY;
@@ -35,6 +35,11 @@ static struct config *load(const char *address, const char *on_failure)
         fail_msg("%s", errors.p);
     text_free(&errors);
     return cfg;
+}
+
+static struct config *load(const char *address, const char *on_failure)
+{
+    return load_with(address, on_failure, "redis.key_ttl_ms=60000");
 }
 
 static struct prefilter *open_filter(struct config *cfg)
@@ -112,12 +117,41 @@ static void a_key_is_taken_back_by_its_token_only(void **state)
     prefilter_drop(a, &theirs, 1);
     prefilter_take(a, &theirs, 1, &go);
     assert_false(go);
-    prefilter_extend(a, &mine, 1, 60000);
+    prefilter_extend(a, &mine, 1);
     prefilter_drop(a, &mine, 1);
     prefilter_take(a, &theirs, 1, &go);
     assert_true(go);
     prefilter_close(a);
     config_free(cfg);
+}
+
+/* One key is lengthened to its lease's term, by its token only; the other two run out. */
+static void a_confirmed_renewal_lengthens_a_key(void **state)
+{
+    (void)state;
+    struct config *brief = load_with(url, "bypass", "redis.key_ttl_ms=2000"),
+                  *lease = load_with(url, "bypass", "redis.key_life=lease");
+    struct prefilter *a = open_filter(brief), *b = open_filter(lease);
+    struct prefilter_key keys[] = {key(40, 1, "a"), key(41, 1, "a"), key(42, 1, "a")},
+                         foreign = key(41, 1, "b");
+    bool go[3];
+    prefilter_take(a, keys, 3, go);
+    assert_true(go[0] && go[1] && go[2]);
+    prefilter_extend(b, &keys[0], 1);
+    prefilter_extend(b, &foreign, 1);
+    int64_t deadline_us = clock_deadline_us(LIMIT_US);
+    do {
+        prefilter_take(b, &keys[2], 1, &go[2]);
+        assert_true(clock_mono_us() < deadline_us);
+    } while (!go[2]);
+    prefilter_take(b, &keys[1], 1, &go[1]);
+    assert_true(go[1]);
+    prefilter_take(b, &keys[0], 1, &go[0]);
+    assert_false(go[0]);
+    prefilter_close(a);
+    prefilter_close(b);
+    config_free(brief);
+    config_free(lease);
 }
 
 static void a_flushed_script_cache_is_no_failure(void **state)
@@ -214,6 +248,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_of_several_goes_and_asks),
         cmocka_unit_test(a_key_is_taken_back_by_its_token_only),
+        cmocka_unit_test(a_confirmed_renewal_lengthens_a_key),
         cmocka_unit_test(a_flushed_script_cache_is_no_failure),
         cmocka_unit_test(more_keys_than_a_pipeline),
         cmocka_unit_test(without_redis_the_configured_answer_stands),

@@ -169,6 +169,9 @@ static void events_and_detached_operations(void **state)
     same(d.detach[0], "acme/x");
     same(d.output.text, "{}");
     refused("{\"decision\":\"succeed\",\"events\":[{\"type\":\"x\"}]}", "event 0 needs");
+    refused("{\"decision\":\"succeed\",\"events\":[{\"type\":\"a b\",\"body\":{}}]}", "event 0: \"type\"");
+    refused("{\"decision\":\"succeed\",\"events\":[{\"type\":\"\",\"body\":{}}]}", "1 to 64 characters");
+    refused("{\"decision\":\"plan\",\"wait\":\"none\"}", "without anything in it");
 }
 
 static void signals_that_were_shown_are_consumed(void **state)

@@ -134,8 +134,9 @@ static void a_later_epoch_of_the_same_pod_ends_the_earlier(void **state)
     assert_int_equal(session_stopped(other), SESSION_GOES);
     struct arena *arena = arena_new();
     struct fence_lease *leases;
+    bool *prefiltered;
     /* only what is not lost is renewed: no run twice in a statement */
-    assert_int_equal(sessions_leases(all, INT64_MAX, arena, &leases), 2);
+    assert_int_equal(sessions_leases(all, INT64_MAX, INT64_MAX, arena, &leases, &prefiltered), 2);
     arena_free(arena);
     sessions_end(all, old);
     sessions_end(all, other);
@@ -161,16 +162,38 @@ static void heart_asks_for_what_has_little_time_left(void **state)
     (void)state;
     struct arena *arena = arena_new();
     struct fence_lease *leases;
+    bool *prefiltered;
     struct session *early = held(1, 1);
     now_us += 20 * CLOCK_SECOND;
     struct session *late = held(2, 1);
-    assert_int_equal(sessions_leases(all, TTL_US / 2, arena, &leases), 1);
+    assert_int_equal(sessions_leases(all, TTL_US / 2, TTL_US / 2, arena, &leases, &prefiltered), 1);
     assert_memory_equal(&leases[0].run_id, &early->run_id, sizeof(struct uuid));
     assert_true(span_eq_text(leases[0].owner, "pod/token"));
-    assert_int_equal(sessions_leases(all, INT64_MAX, arena, &leases), 2);
+    assert_int_equal(sessions_leases(all, INT64_MAX, INT64_MAX, arena, &leases, &prefiltered), 2);
     arena_free(arena);
     sessions_end(all, early);
     sessions_end(all, late);
+}
+
+/* A beat that crossed the commit which gives a lease back would be refused as a stale worker's. */
+static void heart_leaves_alone_what_is_being_given_back(void **state)
+{
+    (void)state;
+    struct arena *arena = arena_new();
+    struct fence_lease *leases;
+    bool *prefiltered;
+    struct session *going = held(1, 1), *leaving = held(2, 1);
+    going->prefiltered = true;
+    atomic_store(&leaving->leaving, true);
+    now_us += 10 * CLOCK_SECOND;
+    assert_int_equal(sessions_leases(all, TTL_US, TTL_US / 2, arena, &leases, &prefiltered), 1);
+    assert_memory_equal(&leases[0].run_id, &going->run_id, sizeof(struct uuid));
+    assert_true(prefiltered[0]);
+    now_us += 10 * CLOCK_SECOND; /* the write takes long: the lease must not run out under it */
+    assert_int_equal(sessions_leases(all, TTL_US, TTL_US / 2, arena, &leases, &prefiltered), 2);
+    arena_free(arena);
+    sessions_end(all, going);
+    sessions_end(all, leaving);
 }
 
 static void draining_wakes_the_shelf(void **state)
@@ -239,6 +262,7 @@ int main(void)
         CASE(a_later_epoch_of_the_same_pod_ends_the_earlier),
         CASE(a_doubtful_one_leaves_the_shelf_when_its_run_comes_back_here),
         CASE(heart_asks_for_what_has_little_time_left),
+        CASE(heart_leaves_alone_what_is_being_given_back),
         CASE(draining_wakes_the_shelf),
         CASE(many_runs_are_found_again),
         CASE(hints_are_bounded_and_in_order),

@@ -4,6 +4,8 @@
 -- after the locks, and a lease that somebody is deciding about is busy.
 --
 -- Outcomes: renewed; busy (ask again at the next beat); lost (unknown run, other owner or epoch, or expired);
+--           released (this very epoch gave its lease back: a beat that crossed the commit or release of its own holder;
+--           nothing was refused, so none is kept);
 --           terminal (the run has ended: this is how a cancellation reaches its handler);
 --           deadline (the run's deadline has passed: not extended).
 -- Errors: 22023, 25001.
@@ -51,6 +53,7 @@ BEGIN
                       WHEN v_got[i.ord] IS NULL THEN 'busy'
                       WHEN l.epoch IS DISTINCT FROM p_epochs[i.ord] THEN 'lost'
                       WHEN r.status NOT IN ('pending', 'running') THEN 'terminal'
+                      WHEN l.owner IS NULL AND NOT l.ran_out THEN 'released'
                       WHEN l.owner IS DISTINCT FROM p_owners[i.ord] OR l.expires_at <= t THEN 'lost'
                       WHEN r.deadline <= t THEN 'deadline'
                       ELSE 'renewed' END AS outcome

@@ -15,10 +15,10 @@ TABLES = ["agent_tasks", "agent_runs", "run_data", "worker_leases", "tool_operat
 WORKER = {"submit", "acquire", "claim", "renew", "release", "commit", "cancel", "retry", "signal", "sweep", "claim_operations",
           "claim_unknown", "record_result", "record_not_sent", "record_unknown", "expire_claims", "service_acquire",
           "service_renew", "service_release", "events_read", "events_delete", "relay_position", "barrier", "gate_status",
-          "gate_close", "register", "known", "server_facts", "stats", "story"}
+          "gate_close", "register", "known", "server_facts", "stats", "backlog", "story"}
 OPERATOR = {"submit", "cancel", "retry", "signal", "relay_position", "gate_status", "gate_close", "gate_open", "known",
-            "server_facts", "stats", "story"}
-VIEWER = {"relay_position", "gate_status", "known", "server_facts", "stats", "story"}
+            "server_facts", "stats", "backlog", "story"}
+VIEWER = {"relay_position", "gate_status", "known", "server_facts", "stats", "backlog", "story"}
 ALLOWED = {"worker": WORKER, "operator": OPERATOR, "viewer": VIEWER}
 
 WRITES = [

@@ -143,6 +143,29 @@ def test_renew(db):
     assert db.run(other.run_id).expires_at == before
 
 
+def test_a_beat_that_crosses_its_own_release_is_no_refusal(db):
+    got, parked, swept = held(db), held(db, "t2"), held(db, "t3")
+    db.release(lease(got, "a"))
+    commit(db, parked, wait_mode="none", wait_until=later(60), release=True)
+    assert [(r.outcome, r.current_epoch) for r in db.renew(lease(got, "a"), lease(parked, "a"))] == [
+        ("released", 1), ("released", 1)]
+    assert db.one("SELECT count(*) FROM @schema@.refusals") == 0
+    db.expire(swept.run_id)   # what ran out was lost, whoever cleared it
+    db.sweep()
+    [again] = db.acquire("b", got.run_id)
+    assert [r.outcome for r in db.renew(lease(got, "a"), lease(swept, "a"))] == ["lost", "lost"]
+    assert db.one("SELECT count(*) FROM @schema@.refusals") == 2
+    assert [r.outcome for r in db.renew(lease(again, "b"))] == ["renewed"]
+
+
+def test_the_backlog_is_counted_no_further_than_asked(db):
+    for task in ("t1", "t2", "t3"):
+        db.submit(task=task)
+    assert [db.one("SELECT ready FROM @iface@.backlog(%s)", n) for n in (0, 2, 3, 1000)] == [0, 2, 3, 3]
+    with pytest.raises(psycopg.errors.InvalidParameterValue):
+        db.one("SELECT ready FROM @iface@.backlog(-1)")
+
+
 def test_renew_never_waits(db):
     a, b = held(db, "t1"), held(db, "t2")
     with db.another().connection as blocker:
