@@ -45,6 +45,7 @@ BEGIN
         RETURN;
     END IF;
     IF NOT @schema@.gate_open() THEN
+        PERFORM @schema@.keep_empty_token(clock_timestamp(), p_owner, p_token, true);
         RETURN QUERY SELECT c.* FROM @schema@.step_contexts(@schema@.ordinals(v_n), p_run_ids,
             array_fill('gate_closed'::text, ARRAY[v_n]), NULL, NULL, NULL) c;
         RETURN;

@@ -41,6 +41,7 @@ BEGIN
         RETURN;
     END IF;
     IF NOT @schema@.gate_open() THEN
+        PERFORM @schema@.keep_empty_token(clock_timestamp(), p_owner, p_token, true);
         RETURN QUERY SELECT c.* FROM @schema@.step_contexts('{1}', '{NULL}', '{gate_closed}', NULL, NULL, NULL) c;
         RETURN;
     END IF;

@@ -18,10 +18,10 @@
 --
 -- Outcomes: claimed; gate_closed (one row, nothing was looked at); token_used (asked again: no longer held);
 --           and for named ones busy (locked, or dispatching), terminal (settled, or its run ended), not_ready
---           (back-off, predecessor, another tool, or it may have been sent: claim_unknown), missing.
+--           (back-off, predecessor, another tool, its tool's limit, or it may have been sent: claim_unknown), missing.
 -- Errors: 22023, 25001.
--- Locks: token (advisory), gate (shared), operations (SKIP LOCKED: never waits for a row).
--- Tables: control, claims, tool_operations, agent_runs, run_data, worker_leases, operation_evidence.
+-- Locks: token (advisory), gate (shared), tool_limits and operations (SKIP LOCKED: never waits for a row).
+-- Tables: control, claims, tool_limits, tool_operations, agent_runs, run_data, worker_leases, operation_evidence.
 CREATE OR REPLACE FUNCTION @iface@.claim_operations(
     p_owner text, p_token uuid, p_limit integer, p_ttl_ms bigint, p_tools text[], p_operation_ids text[])
 RETURNS TABLE (
@@ -40,6 +40,8 @@ SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
+    v_allowed  jsonb;
+    v_tools    text[];
     v_locked   text[];
     v_ids      text[];
     v_outcomes text[];
@@ -54,12 +56,16 @@ BEGIN
         RETURN;
     END IF;
     IF NOT @schema@.gate_open() THEN
+        PERFORM @schema@.claim_take(p_owner, p_token, NULL, clock_timestamp(), NULL);
         RETURN QUERY SELECT * FROM @schema@.claim_answer(ARRAY[NULL::text], ARRAY['gate_closed'], clock_timestamp());
         RETURN;
     END IF;
 
+    v_tools := @schema@.claim_tools(p_tools, p_operation_ids);
+    v_allowed := @schema@.tool_allowance(v_tools);
     IF p_operation_ids IS NULL THEN
-        v_locked := @schema@.claim_choose(p_limit, p_tools);
+        v_locked := @schema@.claim_choose('new', p_limit, v_tools, v_allowed,
+                                          clock_timestamp() + p_ttl_ms * interval '1 millisecond');
     ELSE
         SELECT array_agg(l.operation_id) INTO v_locked FROM (
             SELECT o.operation_id FROM @schema@.tool_operations o WHERE o.operation_id = ANY (p_operation_ids)
@@ -71,7 +77,11 @@ BEGIN
     SELECT array_agg(d.id ORDER BY d.ord), array_agg(d.outcome ORDER BY d.ord),
            array_agg(d.id) FILTER (WHERE d.outcome = 'claimed')
       INTO v_ids, v_outcomes, v_free
-      FROM (SELECT i.ord, i.id, CASE
+      FROM (SELECT e.ord, e.id, CASE -- what its tool may not be given any more is left for the next claim
+                   WHEN e.outcome = 'claimed' AND (v_allowed ->> e.tool_name)::integer
+                        < count(*) FILTER (WHERE e.outcome = 'claimed') OVER (PARTITION BY e.tool_name ORDER BY e.ord)
+                       THEN 'not_ready' ELSE e.outcome END AS outcome
+      FROM (SELECT i.ord, i.id, o.tool_name, CASE
                    WHEN o.operation_id IS NULL THEN 'missing'
                    WHEN o.status IN ('succeeded', 'failed_final', 'cancelled') THEN 'terminal'
                    WHEN o.status = 'dispatching' THEN 'busy'
@@ -87,10 +97,11 @@ BEGIN
               FROM unnest(coalesce(p_operation_ids, v_locked)) WITH ORDINALITY i (id, ord)
               LEFT JOIN @schema@.tool_operations o ON o.operation_id = i.id
               LEFT JOIN @schema@.agent_runs r ON r.run_id = o.run_id
-              LEFT JOIN @schema@.tool_operations p ON p.operation_id = o.after_operation) d
+              LEFT JOIN @schema@.tool_operations p ON p.operation_id = o.after_operation) e) d
      WHERE p_operation_ids IS NOT NULL OR d.outcome = 'claimed';
 
     PERFORM @schema@.claim_take(p_owner, p_token, v_free, t, v_until);
+    PERFORM @schema@.tool_spend(v_free, v_allowed, t);
     RETURN QUERY SELECT * FROM @schema@.claim_answer(v_ids, v_outcomes, t);
 END
 $$;

@@ -3,15 +3,17 @@
 -- The one way to send an operation again that may have been sent: exclusive, gated, as a new attempt under the same
 -- external key. Refused unless the declaration stored at registration makes that safe: capability `idempotency_key`
 -- with a retention, and the whole term of this claim inside it, counted from the start of the first attempt that may
--- have been sent. Every other capability needs a query or a person, and stays `unknown`.
+-- have been sent. Every other capability needs a query or a person, and stays `unknown`. Where the remote can be asked, too,
+-- it is asked first: not before a query of the latest attempt has been answered (record_query), and not during one.
 --
 -- Parameters, answer and errors as claim_operations. A terminal run is no obstacle: its effect in doubt is to be
 -- settled all the same, and a same-key retry cannot make a second one.
 --
 -- Outcomes: claimed, gate_closed, token_used; and for named ones busy, terminal (settled), not_ready (back-off,
---           another tool, or it was not sent yet: claim_operations), not_allowed, missing.
--- Locks: token (advisory), gate (shared), operations (SKIP LOCKED).
--- Tables: control, claims, tool_operations, agent_runs, run_data, worker_leases, operation_evidence.
+--           another tool, not asked first, its tool's limit, or it was not sent yet: claim_operations), not_allowed, missing;
+--           busy also while it is queried.
+-- Locks: token (advisory), gate (shared), tool_limits and operations (SKIP LOCKED).
+-- Tables: control, claims, tool_limits, tool_operations, agent_runs, run_data, worker_leases, operation_evidence.
 CREATE OR REPLACE FUNCTION @iface@.claim_unknown(
     p_owner text, p_token uuid, p_limit integer, p_ttl_ms bigint, p_tools text[], p_operation_ids text[])
 RETURNS TABLE (
@@ -30,6 +32,8 @@ SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
+    v_allowed  jsonb;
+    v_tools    text[];
     v_locked   text[];
     v_ids      text[];
     v_outcomes text[];
@@ -44,24 +48,16 @@ BEGIN
         RETURN;
     END IF;
     IF NOT @schema@.gate_open() THEN
+        PERFORM @schema@.claim_take(p_owner, p_token, NULL, clock_timestamp(), NULL);
         RETURN QUERY SELECT * FROM @schema@.claim_answer(ARRAY[NULL::text], ARRAY['gate_closed'], clock_timestamp());
         RETURN;
     END IF;
 
-    t := clock_timestamp();
-    v_until := t + p_ttl_ms * interval '1 millisecond';
+    v_tools := @schema@.claim_tools(p_tools, p_operation_ids);
+    v_allowed := @schema@.tool_allowance(v_tools);
     IF p_operation_ids IS NULL THEN
-        SELECT array_agg(l.operation_id) INTO v_locked FROM (
-            SELECT c.operation_id
-              FROM (SELECT DISTINCT u.tool FROM unnest(coalesce(p_tools, @schema@.open_tools())) u (tool)) n
-             CROSS JOIN LATERAL (
-                SELECT o.operation_id
-                  FROM @schema@.tool_operations o
-                 WHERE o.status = 'unknown' AND o.tool_name = n.tool AND o.not_before <= t
-                   AND o.attempts > o.attempts_not_sent
-                   AND @schema@.same_key_is_safe(o.capability, o.first_sent_at, o.retention_ms, v_until)
-                 ORDER BY o.not_before FOR NO KEY UPDATE SKIP LOCKED LIMIT p_limit) c
-             LIMIT p_limit) l;
+        v_locked := @schema@.claim_choose('again', p_limit, v_tools, v_allowed,
+                                          clock_timestamp() + p_ttl_ms * interval '1 millisecond');
     ELSE
         SELECT array_agg(l.operation_id) INTO v_locked FROM (
             SELECT o.operation_id FROM @schema@.tool_operations o WHERE o.operation_id = ANY (p_operation_ids)
@@ -73,22 +69,28 @@ BEGIN
     SELECT array_agg(d.id ORDER BY d.ord), array_agg(d.outcome ORDER BY d.ord),
            array_agg(d.id) FILTER (WHERE d.outcome = 'claimed')
       INTO v_ids, v_outcomes, v_free
-      FROM (SELECT i.ord, i.id, CASE
+      FROM (SELECT e.ord, e.id, CASE -- what its tool may not be given any more is left for the next claim
+                   WHEN e.outcome = 'claimed' AND (v_allowed ->> e.tool_name)::integer
+                        < count(*) FILTER (WHERE e.outcome = 'claimed') OVER (PARTITION BY e.tool_name ORDER BY e.ord)
+                       THEN 'not_ready' ELSE e.outcome END AS outcome
+      FROM (SELECT i.ord, i.id, o.tool_name, CASE
                    WHEN o.operation_id IS NULL THEN 'missing'
                    WHEN o.status IN ('succeeded', 'failed_final', 'cancelled') THEN 'terminal'
-                   WHEN o.status = 'dispatching' THEN 'busy'
+                   WHEN o.status = 'dispatching' OR o.query_until > t THEN 'busy'
                    WHEN p_operation_ids IS NOT NULL AND NOT coalesce(i.id = ANY (v_locked), false) THEN 'busy'
                    WHEN o.status = 'prepared' OR o.attempts = o.attempts_not_sent THEN 'not_ready'
                    WHEN NOT @schema@.same_key_is_safe(o.capability, o.first_sent_at, o.retention_ms, v_until)
                        THEN 'not_allowed'
                    WHEN p_tools IS NOT NULL AND o.tool_name <> ALL (p_tools) THEN 'not_ready'
                    WHEN coalesce(o.not_before > t, true) THEN 'not_ready'
+                   WHEN @schema@.has_query(o.capability, o.declaration) AND o.queried_attempt <> o.attempts THEN 'not_ready'
                    ELSE 'claimed' END AS outcome
               FROM unnest(coalesce(p_operation_ids, v_locked)) WITH ORDINALITY i (id, ord)
-              LEFT JOIN @schema@.tool_operations o ON o.operation_id = i.id) d
+              LEFT JOIN @schema@.tool_operations o ON o.operation_id = i.id) e) d
      WHERE p_operation_ids IS NOT NULL OR d.outcome = 'claimed';
 
     PERFORM @schema@.claim_take(p_owner, p_token, v_free, t, v_until);
+    PERFORM @schema@.tool_spend(v_free, v_allowed, t);
     RETURN QUERY SELECT * FROM @schema@.claim_answer(v_ids, v_outcomes, t);
 END
 $$;

@@ -99,10 +99,13 @@ END $$;
 
 -- A token that took nothing is kept too: a call that arrives late, after its repetition was answered, must not take
 -- anything for nobody. Nothing but this row was written (p_alone): it need not wait for the disk, or every idle pod would
--- flush the log at each look.
+-- flush the log at each look. A standby keeps nothing, and gives nothing out.
 CREATE OR REPLACE FUNCTION @schema@.keep_empty_token(p_t timestamptz, p_owner text, p_token uuid, p_alone boolean)
 RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
+    IF current_setting('transaction_read_only') = 'on' THEN
+        RETURN;
+    END IF;
     IF p_alone THEN
         PERFORM set_config('synchronous_commit', 'off', true);
     END IF;

@@ -108,9 +108,9 @@ DO $$
 BEGIN
     UPDATE holdfast.control SET failover_mode = 'strict';
     PERFORM probe.same(probe.gate(), 'false no_synchronous_standby');
-    PERFORM probe.same(probe.try(1), 'gate_closed gate_closed');
     PERFORM probe.same((SELECT outcome || ' ' || reason FROM holdfast_v1.gate_open('ann', 'please')),
                        'not_allowed no_synchronous_standby');
+    PERFORM probe.same(probe.try(1), 'gate_closed gate_closed'); -- does not wait for a standby, nor does what follows
     PERFORM set_config('synchronous_commit', 'local', true);
     PERFORM probe.same(probe.gate(), 'false not_synchronous');
     PERFORM probe.same(probe.try(1), 'gate_closed gate_closed');

@@ -1,4 +1,6 @@
 """What a confused or hostile session tries through the interface, and what it gets."""
+import uuid
+
 import psycopg
 import pytest
 
@@ -147,3 +149,18 @@ def test_claims_of_others_cannot_be_named(db, held):
     assert db.operation(claim.operation_id).status == "dispatching"
     with pytest.raises(psycopg.errors.InvalidParameterValue):
         db.answer(of_claim(claim, "d"), of_claim(claim, "d"))
+
+
+def test_a_call_that_a_closed_gate_answered_takes_nothing_later(db, held):
+    """Its first delivery may still be on the way when the gate opens again: nobody would wait for what it took."""
+    assert write(db, held, intents=[intent(held, "pay")]).outcome == "ok"
+    db.submit(task="ready")
+    db.sql("SELECT FROM @iface@.gate_close('test', 'test')")
+    calls = [lambda k: db.claim("p", token=k), lambda k: db.acquire("p", held.run_id, token=k),
+             lambda k: db.dispatch("d", token=k), lambda k: db.dispatch("d", token=k, verb="claim_unknown"),
+             lambda k: db.dispatch("d", operation(held, "pay"), token=k)]
+    tokens = [uuid.uuid4() for _ in calls]
+    assert [call(token)[0].outcome for call, token in zip(calls, tokens)] == ["gate_closed"] * 5
+    db.sql("SELECT FROM @iface@.gate_open('test', 'test')")
+    assert [[row.outcome for row in call(token)] for call, token in zip(calls, tokens)] == [[], ["token_used"], [], [], []]
+    assert [row.outcome for row in db.claim("p") + db.dispatch("d")] == ["acquired", "claimed"]
