@@ -8,8 +8,9 @@ DECLARE
         "submit": "wo", "acquire": "w", "claim": "w", "renew": "w", "release": "w", "commit": "w",
         "cancel": "wo", "retry": "wo", "signal": "wo", "sweep": "w",
 
-        "claim_operations": "w", "claim_unknown": "w",
+        "claim_operations": "w", "claim_unknown": "w", "claim_queries": "w", "record_query": "w",
         "record_result": "w", "record_not_sent": "w", "record_unknown": "w", "expire_claims": "w",
+        "converge": "wo",
 
         "service_acquire": "w", "service_renew": "w", "service_release": "w",
         "events_read": "w", "events_delete": "w", "relay_position": "wov", "barrier": "w",

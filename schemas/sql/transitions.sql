@@ -38,6 +38,7 @@ INSERT INTO @schema@.operation_transition (from_status, verb, to_status, authori
     ('dispatching', 'converge',         'failed_final', 'remote'),
     ('unknown',     'converge',         'succeeded',    'remote'),
     ('unknown',     'converge',         'failed_final', 'remote'),
+    ('unknown',     'converge',         'cancelled',    'remote'),     -- not found, for good, of a terminal run
     ('unknown',     'resolve',          'succeeded',    'operator'),
     ('unknown',     'resolve',          'failed_final', 'operator'),
     ('prepared',    'gate_open',        'unknown',      'operator'),   -- lost_history

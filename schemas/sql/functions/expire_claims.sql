@@ -54,7 +54,7 @@ BEGIN
      WHERE o.operation_id = ANY (v_ids);
     UPDATE @schema@.tool_operations o
        SET status = 'unknown', revision = o.revision + 1, updated_at = t,
-           not_before = @schema@.due_again(o.capability, o.first_sent_at, o.retention_ms, t,
+           not_before = @schema@.due_again(o.capability, o.declaration, o.first_sent_at, o.retention_ms, t,
                                            @schema@.back_off_ms(o.attempts))
      WHERE o.operation_id = ANY (v_ids);
     SELECT array_agg(o.operation_id ORDER BY o.operation_id) INTO v_told

@@ -101,7 +101,7 @@ BEGIN
         UPDATE @schema@.tool_operations o
            SET status = 'unknown', attempts = o.attempts + 1, revision = o.revision + 1, updated_at = t,
                first_sent_at = o.created_at,
-               not_before = @schema@.due_again(o.capability, o.created_at, o.retention_ms, t,
+               not_before = @schema@.due_again(o.capability, o.declaration, o.created_at, o.retention_ms, t,
                                                @schema@.back_off_ms(o.attempts + 1))
          WHERE o.status = 'prepared' OR (o.status = 'unknown' AND o.attempts = o.attempts_not_sent)
         RETURNING o.operation_id, o.run_id, o.attempts

@@ -8,8 +8,23 @@ CREATE OR REPLACE FUNCTION @schema@.record_lock(p_verb text, p_operation_ids tex
                                                 p_bodies jsonb[]) RETURNS uuid[]
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    v_max  integer;
     v_runs uuid[];
+BEGIN
+    PERFORM @schema@.record_check(p_verb, p_operation_ids, p_lengths, p_bodies);
+    SELECT array_agg(DISTINCT o.run_id) INTO v_runs
+      FROM @schema@.tool_operations o WHERE o.operation_id = ANY (p_operation_ids);
+    PERFORM FROM @schema@.agent_runs r WHERE r.run_id = ANY (v_runs) ORDER BY r.run_id FOR NO KEY UPDATE;
+    PERFORM FROM @schema@.tool_operations o WHERE o.operation_id = ANY (p_operation_ids)
+      ORDER BY o.operation_id FOR NO KEY UPDATE;
+    RETURN v_runs;
+END $$;
+
+-- record_check(…): refuses (22023) what no batch about operations may be.
+CREATE OR REPLACE FUNCTION @schema@.record_check(p_verb text, p_operation_ids text[], p_lengths integer[], p_bodies jsonb[])
+RETURNS void
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    v_max integer;
 BEGIN
     PERFORM @schema@.batch_check(p_verb, p_lengths);
     IF (SELECT count(*) <> count(DISTINCT u.id) + count(*) FILTER (WHERE u.id IS NULL)
@@ -20,13 +35,6 @@ BEGIN
     IF EXISTS (SELECT FROM unnest(p_bodies) u (body) WHERE pg_column_size(u.body) > v_max) THEN
         RAISE EXCEPTION '%: a result or its evidence is larger than % bytes', p_verb, v_max USING ERRCODE = '22023';
     END IF;
-
-    SELECT array_agg(DISTINCT o.run_id) INTO v_runs
-      FROM @schema@.tool_operations o WHERE o.operation_id = ANY (p_operation_ids);
-    PERFORM FROM @schema@.agent_runs r WHERE r.run_id = ANY (v_runs) ORDER BY r.run_id FOR NO KEY UPDATE;
-    PERFORM FROM @schema@.tool_operations o WHERE o.operation_id = ANY (p_operation_ids)
-      ORDER BY o.operation_id FOR NO KEY UPDATE;
-    RETURN v_runs;
 END $$;
 
 -- claim_existed(…) → boolean: whether this ledger ever gave out that claim, by the evidence every claim leaves.

@@ -31,7 +31,8 @@ BEGIN
                    WHEN o.operation_id IS NULL THEN 'missing'
                    WHEN c.latest AND o.status = 'dispatching' AND NOT s.sent THEN 'apply'
                    WHEN c.latest AND e.told THEN 'recorded'
-                   WHEN c.latest AND o.status = 'unknown' AND v_not_sent AND NOT s.sent THEN 'apply'
+                   WHEN c.latest AND o.status = 'unknown' AND v_not_sent AND NOT s.sent
+                        AND o.attempts > o.attempts_not_sent THEN 'apply'
                    WHEN NOT c.latest
                         AND NOT @schema@.claim_existed(o.operation_id, i.owner, i.revision, i.attempt) THEN 'missing'
                    ELSE 'late' END AS outcome
@@ -47,8 +48,9 @@ BEGIN
              CROSS JOIN LATERAL (SELECT v_not_sent AND c.latest AND EXISTS (
                         SELECT FROM @schema@.operation_evidence e
                          WHERE e.operation_id = i.operation_id AND e.attempt = i.attempt
-                           AND e.kind IN ('response', 'unknown', 'late', 'digest_mismatch', 'contradiction')
-                           AND e.dispatch_owner = i.owner AND e.dispatch_revision = i.revision)) s (sent)) d;
+                           AND ((e.kind IN ('response', 'unknown', 'late', 'digest_mismatch', 'contradiction')
+                                 AND e.dispatch_owner = i.owner AND e.dispatch_revision = i.revision)
+                                OR (e.kind = 'fact' AND e.detail ->> 'verdict' <> 'absent')))) s (sent)) d;
 
     WITH written AS (
         UPDATE @schema@.tool_operations o
@@ -57,7 +59,7 @@ BEGIN
                attempts_not_sent = o.attempts_not_sent + v_not_sent::integer,
                first_sent_at = CASE WHEN n.unsent THEN NULL ELSE o.first_sent_at END,
                not_before = CASE WHEN n.unsent THEN t + n.retry_ms * interval '1 millisecond'
-                                 ELSE @schema@.due_again(o.capability, o.first_sent_at, o.retention_ms, t,
+                                 ELSE @schema@.due_again(o.capability, o.declaration, o.first_sent_at, o.retention_ms, t,
                                                          n.retry_ms) END,
                revision = o.revision + 1, updated_at = t
           FROM unnest(p_operation_ids, p_retry_ms, v_outcomes) WITH ORDINALITY i (operation_id, retry_ms, outcome, ord)

@@ -101,7 +101,7 @@ BEGIN
     IF 'doubt' = ANY (v_outcomes) THEN
         UPDATE @schema@.tool_operations o
            SET status = 'unknown', revision = o.revision + 1, updated_at = t,
-               not_before = @schema@.due_again(o.capability, o.first_sent_at, o.retention_ms, t,
+               not_before = @schema@.due_again(o.capability, o.declaration, o.first_sent_at, o.retention_ms, t,
                                                @schema@.back_off_ms(o.attempts))
           FROM unnest(p_operation_ids, v_outcomes) i (operation_id, outcome)
          WHERE o.operation_id = i.operation_id AND i.outcome = 'doubt';
