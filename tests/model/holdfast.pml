@@ -65,6 +65,7 @@ typedef Db {
     byte o_st[2]; byte o_att[2]; byte o_ns[2]; byte o_rev[2]; byte o_crev[2];
     bit o_told[2];                                              /* evidence: not_sent, of the latest claim */
     bit o_det[2]; bit o_after[2];
+    bit o_new[2];                                               /* dispatch_owner: of which history */
     bit d_token[4];                                             /* claims: this token has taken an operation */
     /* What the judge remembers of this history, written at the events, never read by a guard. */
     byte j_holder;                                              /* who may write now; 0: nobody */
@@ -79,8 +80,10 @@ bit forked;                 /* the server's timeline is not the one that control
 bit kafka[2];               /* a claim of this `none` operation is acknowledged on the intents topic */
 bit orphan[2];              /* the judge's: it was claimed, and its registration is lost */
 #define GATE (!forked)
+#define MARK_HISTORY(o, d) db.o_new[o] = promoted; d_new[d] = promoted;
 #else
 #define GATE true
+#define MARK_HISTORY(o, d) skip;
 #endif
 
 /* Worker sessions (an acquisition makes a new one: a worker that comes back is the next session). */
@@ -126,6 +129,7 @@ byte d_req[4];              /* the request: 0 none, 1 on its way, then what the 
 #define R_OK  2
 #define R_NO  3
 #define R_429 4
+bit d_new[4];
 byte claimed = 1;
 byte effect[2];             /* the remote: how often it acted; by key at most once */
 
@@ -428,6 +432,7 @@ inline commit(s, e, r, id, k, dead) {
 inline commit_write(s, e, r, id, k, dead) {
     assert(db.j_holder == s);                       /* I1 */
     assert(!(db.j_wrote & (1 << r)));               /* I2 */
+    assert(r == db.rev);
     assert(!dead);
     db.j_wrote = db.j_wrote | (1 << r);
     if
@@ -527,14 +532,18 @@ inline sweep_lease() {
 
 /* ---- ledger ---- */
 
-#ifdef NO_CLAIM_IDENTITY
-#define LATEST(d) true
+/* Is this session's claim the latest one? dispatch_owner: the pod takes a new session when the history changes. */
+#if defined(FAILOVER) && !defined(NO_SESSION_PER_HISTORY)
+#define SAME_OWNER(d) (db.o_new[d_op[d]] == d_new[d])
 #else
-#ifdef NO_DISPATCH_REVISION
-#define LATEST(d) (db.o_att[d_op[d]] == d_att[d])
-#else
-#define LATEST(d) (db.o_crev[d_op[d]] == d_crev[d] && db.o_att[d_op[d]] == d_att[d])
+#define SAME_OWNER(d) true
 #endif
+#if defined(NO_CLAIM_IDENTITY)
+#define LATEST(d) true
+#elif defined(NO_DISPATCH_REVISION)
+#define LATEST(d) (SAME_OWNER(d) && db.o_att[d_op[d]] == d_att[d])
+#else
+#define LATEST(d) (SAME_OWNER(d) && db.o_crev[d_op[d]] == d_crev[d] && db.o_att[d_op[d]] == d_att[d])
 #endif
 
 /* claim_operations, claim_unknown */
@@ -558,6 +567,7 @@ inline sweep_lease() {
 inline claim_take(d, o) {
     set_op(o, DISPATCHING);
     db.o_att[o]++; db.o_crev[o] = db.o_rev[o]; db.o_told[o] = 0; db.d_token[d] = 1;
+    MARK_HISTORY(o, d)
     d_op[d] = o; d_att[d] = db.o_att[o]; d_crev[d] = db.o_rev[o]
 }
 
@@ -623,7 +633,7 @@ inline expire_claim(o) {
 
 /* The session of a claim that is over keeps only what a request on its way needs. */
 inline dispatch_rests(d) {
-    d_st[d] = D_OVER; d_att[d] = 0; d_crev[d] = 0;
+    d_st[d] = D_OVER; d_att[d] = 0; d_crev[d] = 0; d_new[d] = 0;
     if
     :: d_req[d] != R_WAY -> d_req[d] = 0; d_op[d] = 0
     :: else
@@ -840,7 +850,7 @@ inline copy(to, from) {
     :: i_ < 2 ->
         to.o_st[i_] = from.o_st[i_]; to.o_att[i_] = from.o_att[i_]; to.o_ns[i_] = from.o_ns[i_];
         to.o_rev[i_] = from.o_rev[i_]; to.o_crev[i_] = from.o_crev[i_]; to.o_told[i_] = from.o_told[i_];
-        to.o_det[i_] = from.o_det[i_]; to.o_after[i_] = from.o_after[i_];
+        to.o_det[i_] = from.o_det[i_]; to.o_new[i_] = from.o_new[i_]; to.o_after[i_] = from.o_after[i_];
         i_++
     :: else -> break
     od;
@@ -858,7 +868,7 @@ inline forget() {
     do
     :: i_ < 2 ->
         sn.o_st[i_] = 0; sn.o_att[i_] = 0; sn.o_ns[i_] = 0; sn.o_rev[i_] = 0; sn.o_crev[i_] = 0; sn.o_told[i_] = 0;
-        sn.o_det[i_] = 0; sn.o_after[i_] = 0;
+        sn.o_det[i_] = 0; sn.o_new[i_] = 0; sn.o_after[i_] = 0;
         i_++
     :: else -> break
     od;
