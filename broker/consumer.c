@@ -12,8 +12,8 @@
 #define COMMIT_INTERVAL_MS 1000
 #define COMMIT_ANSWER_MS                                                                           \
     5000 /* a last commit is waited for that long; without it the records come again */
-#define JOIN_WAIT_MS 5000   /* closing waits that long for a first assignment */
-#define MEMBER_WAIT_MS 1000 /* and that long for the group to know this member at all */
+#define JOIN_WAIT_MS 5000 /* closing waits that long for the assignment of a group joined */
+#define ASK_WAIT_MS 1000  /* and that long for the answer to its request to join */
 #define JOIN_POLL_MS 20
 
 struct broker_consumer {
@@ -24,6 +24,7 @@ struct broker_consumer {
     int64_t revoke_wait_us, commit_interval_us;
     int64_t next_commit_us;
     bool commit_under_way;  /* at most one asynchronous commit at a time */
+    char *group;
     bool subscribed;
     bool assigned;          /* the group has given it partitions, or none, at least once */
     struct lock pause_lock; /* a pause flag and what the client was told change together */
@@ -232,6 +233,7 @@ enum broker_result broker_consumer_open(struct broker *broker,
         free(c);
         return result;
     }
+    c->group = memory_copy_text(options->group);
     c->offsets = broker_offsets_new(count_done, broker);
     lock_init(&c->pause_lock);
     (void)rd_kafka_poll_set_consumer(
@@ -245,30 +247,52 @@ enum broker_result broker_consumer_open(struct broker *broker,
     return BROKER_OK;
 }
 
+/* The group has answered its request to join: it is of a generation. The client does not tell the
+ * number, but it writes down what it is, and what it would be without one. */
+static bool has_joined(struct broker_consumer *c)
+{
+    void *texts[2] = {NULL, NULL};
+    size_t sizes[2] = {0, 0};
+    char *member = rd_kafka_memberid(c->rk);
+    rd_kafka_consumer_group_metadata_t *both[2] = {
+        rd_kafka_consumer_group_metadata(c->rk),
+        rd_kafka_consumer_group_metadata_new_with_genid(c->group, -1, member ? member : "", NULL)};
+
+    for (int i = 0; i < 2; i++) {
+        rd_kafka_error_destroy(
+            both[i] ? rd_kafka_consumer_group_metadata_write(both[i], &texts[i], &sizes[i]) : NULL);
+        if (both[i])
+            rd_kafka_consumer_group_metadata_destroy(both[i]);
+    }
+    bool same = texts[0] && texts[1] && sizes[0] == sizes[1] &&
+                memcmp(texts[0], texts[1], sizes[0]) == 0;
+    for (int i = 0; i < 2; i++)
+        rd_kafka_mem_free(c->rk, texts[i]);
+    rd_kafka_mem_free(c->rk, member);
+    return !same;
+}
+
 /* librdkafka 2.0 ends the process (an assertion on its sticky assignor's state, which the first
  * assignment makes) when a client is destroyed between the answer to its JoinGroup and that
  * assignment. So it is waited for. True: the client may be destroyed. */
 static bool await_assignment(struct broker_consumer *c)
 {
     int64_t join_by = clock_deadline_us(JOIN_WAIT_MS * CLOCK_MS);
-    int64_t member_by = clock_deadline_us(MEMBER_WAIT_MS * CLOCK_MS);
-    bool member = false;
+    int64_t ask_by = clock_deadline_us(ASK_WAIT_MS * CLOCK_MS);
+    bool joined = has_joined(c);
 
-    while (!c->assigned && clock_mono_us() < (member ? join_by : member_by)) {
+    while (!c->assigned && clock_mono_us() < (joined ? join_by : ask_by)) {
         broker_record_free(broker_poll(c, JOIN_POLL_MS)); /* not done: it comes again elsewhere */
-        char *id = rd_kafka_memberid(c->rk);
-        member = id && *id;
-        if (id)
-            rd_kafka_mem_free(c->rk, id);
+        joined = has_joined(c);
     }
-    return c->assigned || !member;
+    return c->assigned || !joined;
 }
 
 void broker_consumer_close(struct broker_consumer *consumer)
 {
     if (!consumer)
         return;
-    bool destroyable = !consumer->subscribed || await_assignment(consumer);
+    bool destroyable = !consumer->subscribed || consumer->assigned || await_assignment(consumer);
     (void)rd_kafka_consumer_close(
         consumer->rk); /* revokes: waits for what is being made durable and commits */
     broker_offsets_close(consumer->offsets);
@@ -278,6 +302,7 @@ void broker_consumer_close(struct broker_consumer *consumer)
         rd_kafka_set_log_level(consumer->rk, 0); /* says nothing: the broker may be closed */
     broker_offsets_unref(consumer->offsets);
     lock_destroy(&consumer->pause_lock);
+    free(consumer->group);
     if (destroyable)
         free(consumer); /* else the client still points here */
 }
