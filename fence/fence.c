@@ -151,7 +151,9 @@ enum outcome fence_connect(struct fence *f, int64_t timeout_us)
             return o;
         int64_t now_us = clock_mono_us();
         int64_t again_us = f->again_us > now_us ? f->again_us : now_us + 100 * CLOCK_MS;
-        if (again_us > deadline_us || !pause_until(f, again_us))
+        /* waited out even when no further try fits: callers ask again in a loop */
+        bool last = again_us > deadline_us;
+        if (!pause_until(f, last ? deadline_us : again_us) || last)
             return o;
     }
 }

@@ -43,7 +43,8 @@ MUST_CHECK enum outcome fence_open(const struct config *cfg, const char *lane,
 void fence_close(struct fence *f);
 
 /* Waits until the lane has a connection to a writable primary whose functions match this program,
- * trying with back-off for at most `timeout_us`. OUTCOME_OK, or why not. A verb on an unconnected
+ * trying with back-off for at most `timeout_us`. OUTCOME_OK, or, after all of that time or
+ * fence_interrupt(), why not. A verb on an unconnected
  * lane makes one try itself, not more often than the back-off allows, and answers db_down
  * otherwise. */
 MUST_CHECK enum outcome fence_connect(struct fence *f, int64_t timeout_us);

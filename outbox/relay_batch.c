@@ -361,7 +361,7 @@ static enum turn publish_plainly(struct relay_lane *lane, struct shard *s,
 enum turn shard_delete(struct relay_lane *lane, struct shard *s, struct db_int batch,
                        const int64_t *seqs, const struct uuid *event_ids, size_t n)
 {
-    for (;;) {
+    for (bool told = false;; told = true) {
         struct ledger_shard holder = shard_holder(lane, s);
         enum outcome answer = OUTCOME_OK;
         int32_t deleted = 0;
@@ -377,8 +377,10 @@ enum turn shard_delete(struct relay_lane *lane, struct shard *s, struct db_int b
             }
             continue;
         }
-        log_event(LOG_WARN, "relay.delete_again", LOG_INT("shard", s->number), LOG_OUTCOME(outcome),
-                  LOG_TEXT("detail", fence_error(lane->lane)));
+        if (!told) {
+            log_event(LOG_WARN, "relay.delete_again", LOG_INT("shard", s->number),
+                      LOG_OUTCOME(outcome), LOG_TEXT("detail", fence_error(lane->lane)));
+        }
         if (atomic_load(&lane->relay->stop)) {
             return TURN_LATER;
         }
