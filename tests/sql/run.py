@@ -42,7 +42,7 @@ def main():
     if args.dsn:
         os.environ["HOLDFAST_TEST_PG"] = args.dsn
     count = Count()
-    code = pytest.main(["-q", "-p", "no:cacheprovider", "--timeout=120", *(args.rest or [str(HERE)])], plugins=[count])
+    code = pytest.main(["-q", "-p", "no:cacheprovider", "--timeout=120", *(args.rest or [str(HERE), str(HERE / "random_verbs.py")])], plugins=[count])
     passed = len(count.passed - count.failed)
     print(f"{passed} passed, {len(count.failed)} failed")
     if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
