@@ -70,7 +70,7 @@ typedef Db {
     /* What the judge remembers of this history, written at the events, never read by a guard. */
     byte j_holder;                                              /* who may write now; 0: nobody */
     byte j_wrote;                                               /* bit r: somebody wrote with expected revision r */
-    bit j_applied[4];                                           /* the commit in doubt of this worker was applied */
+    byte j_applied[4];                                          /* id of this worker's commit in doubt that was applied */
 };
 Db db;
 #ifdef FAILOVER
@@ -106,6 +106,7 @@ byte j_top;                 /* the judge's: the highest epoch ever given out, in
 #define K_SUCCEED 7
 #define K_DETACH  8         /* succeed, and detach what is in doubt */
 #define K_FAIL    9
+#define K_CHECKPOINT 11
 #define LEAVES(k) (k >= K_PARK && k <= K_FAIL)
 #define K_BOTH    10        /* both intents in one commit */
 
@@ -436,7 +437,7 @@ inline commit_write(s, e, r, id, k, dead) {
     assert(!dead);
     db.j_wrote = db.j_wrote | (1 << r);
     if
-    :: w_st[s] == W_COMMIT && id == ID(s) -> db.j_applied[s] = 1
+    :: w_st[s] == W_COMMIT && id == ID(s) -> db.j_applied[s] = id
     :: else
     fi;
     db.rev++; db.tries = 0; db.wait = 0; db.woke = 0; db.c_id = id; db.c_epoch = e;
@@ -447,7 +448,7 @@ inline commit_write(s, e, r, id, k, dead) {
     :: k == K_BOTH -> REGISTER0; register(1, 0)
     :: k == K_PARK -> db.wait = W_OPS
     :: k == K_SLEEP -> db.wait = W_TIME
-    :: k == K_GIVE -> skip
+    :: k == K_GIVE || k == K_CHECKPOINT -> skip
     :: k == K_SUCCEED -> set_status(SUCCEEDED)
     :: k == K_DETACH ->
         set_status(SUCCEEDED);
@@ -476,7 +477,8 @@ inline commit_write(s, e, r, id, k, dead) {
 }
 /* What a worker makes of the answer. */
 inline commit_heard(s) {
-    assert(!(out == LEASE_LOST || out == CONFLICT || out == NOT_RUNNING || out == NOT_YET) || !db.j_applied[s]);
+    assert(!(out == LEASE_LOST || out == CONFLICT || out == NOT_RUNNING || out == NOT_YET) ||
+           db.j_applied[s] != ID(s));
 #ifdef GHOST
     if
     :: out != OK && out != SUPERSEDED && g_kind != 0 && g_by == s && g_id == ID(s) && g_epoch == w_epoch[s] ->
@@ -679,6 +681,8 @@ inline choose_kind(k, r) {
 #endif
     :: r < MAXREV -> k = K_PARK
     :: k = K_DETACH
+#else
+    :: r < MAXREV -> k = K_CHECKPOINT
 #endif
     :: r < MAXREV -> k = K_SLEEP
     :: r < MAXREV -> k = K_GIVE
