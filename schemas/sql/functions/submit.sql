@@ -64,6 +64,7 @@ BEGIN
                WHEN p_reject[d.n] IS NOT NULL THEN coalesce(p_reject[d.n] ->> 'detail', 'rejected')
                WHEN p_handler[d.n] IS NULL OR p_run_id[d.n] IS NULL THEN 'handler and run_id must be given'
                WHEN p_max_attempts[d.n] < 1 THEN 'max_attempts must be positive'
+               WHEN pg_column_size(p_labels[d.n]) > v_max THEN 'the labels are larger than ' || v_max || ' bytes'
                WHEN pg_column_size(p_input[d.n]) > v_max THEN 'the input is larger than ' || v_max || ' bytes'
                END ORDER BY d.n)
     INTO v_nameless, v_bad
@@ -72,7 +73,7 @@ BEGIN
           FROM generate_series(1, v_n) AS g(n)) d;
 
     -- Lock. A new task is its own lock: whoever else makes it waits here for us. It already names its run; the run is
-    -- made below, or the task goes again.
+    -- made below, or the task goes again. (A run_id that is somebody else's names no run of this task; making it fails.)
     WITH made AS (
         INSERT INTO @schema@.agent_tasks (tenant_id, task_id, active_run_id)
         SELECT p_tenant[g.n], p_task[g.n], p_run_id[g.n]
@@ -97,7 +98,7 @@ BEGIN
         FROM generate_series(1, v_n) AS g(n)
         LEFT JOIN @schema@.agent_tasks k ON k.tenant_id = p_tenant[g.n] AND k.task_id = p_task[g.n]
                                         AND p_cancel_previous[g.n] AND v_bad[g.n] IS NULL
-        LEFT JOIN @schema@.agent_runs r ON r.run_id = k.active_run_id;
+        LEFT JOIN @schema@.agent_runs r ON r.run_id = k.active_run_id AND r.tenant_id = k.tenant_id AND r.task_id = k.task_id;
         PERFORM 1 FROM @schema@.agent_runs r WHERE r.run_id = ANY (v_prev) ORDER BY r.run_id FOR NO KEY UPDATE;
         PERFORM 1 FROM @schema@.tool_operations o
         WHERE o.run_id = ANY (v_prev) AND o.status IN ('prepared', 'dispatching', 'unknown')
@@ -143,6 +144,7 @@ BEGIN
                 LEFT JOIN @schema@.requests s ON s.tenant_id = p_tenant[g.n] AND s.request_key = 'd:' || p_source[g.n]
                 LEFT JOIN @schema@.agent_tasks k ON k.tenant_id = p_tenant[g.n] AND k.task_id = p_task[g.n]
                 LEFT JOIN @schema@.agent_runs r ON r.run_id = k.active_run_id AND r.status IN ('pending', 'running')
+                                                AND r.tenant_id = k.tenant_id AND r.task_id = k.task_id
                 OFFSET 0) b ORDER BY b.n OFFSET 0) d;
 
     -- Write: first what ends, so that its last event comes before anything of the new run.

@@ -164,3 +164,17 @@ def test_a_call_that_a_closed_gate_answered_takes_nothing_later(db, held):
     db.sql("SELECT FROM @iface@.gate_open('test', 'test')")
     assert [[row.outcome for row in call(token)] for call, token in zip(calls, tokens)] == [[], ["token_used"], [], [], []]
     assert [row.outcome for row in db.claim("p") + db.dispatch("d")] == ["acquired", "claimed"]
+
+
+@pytest.mark.parametrize("cancel_previous", [False, True])
+def test_a_run_id_of_another_task_is_an_error_and_no_answer(db, held, cancel_previous):
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        db.submit(tenant="other", task="mine", run_id=held.run_id, cancel_previous=cancel_previous)
+    assert write(db, held).outcome == "ok"
+    assert db.one("SELECT count(*) FROM @schema@.agent_tasks") == 1
+
+
+def test_labels_have_a_limit(db):
+    db.sql("UPDATE @schema@.control SET max_output_bytes = 1000")
+    [row] = db.submit(task="t", labels={"a": "x" * 2000})
+    assert row.outcome == "invalid" and "labels" in row.detail["detail"]
