@@ -24,7 +24,8 @@ static void close_pair(int pair[2])
 }
 
 /* After fork in a threaded process: only async-signal-safe calls. */
-__attribute__((noreturn)) static void become(const char *const argv[], int pipes[PIPES][2],
+__attribute__((noreturn)) static void become(const char *const argv[],
+                                             const char *const environment[], int pipes[PIPES][2],
                                              pid_t parent)
 {
     setpgid(0, 0);
@@ -40,7 +41,10 @@ __attribute__((noreturn)) static void become(const char *const argv[], int pipes
         dup2(pipes[FROM_CHILD][1], STDOUT_FILENO) >= 0) {
         /* exec closes all that is CLOEXEC; libraries may have opened more. */
         syscall(SYS_close_range, 3U, ~0U, 4U /* CLOSE_RANGE_CLOEXEC */);
-        execvp(argv[0], (char *const *)(size_t)argv);
+        if (environment != NULL)
+            execvpe(argv[0], (char *const *)(size_t)argv, (char *const *)(size_t)environment);
+        else
+            execvp(argv[0], (char *const *)(size_t)argv);
     }
     int error = errno;
     ssize_t written = write(pipes[EXEC_FAILED][1], &error, sizeof(error));
@@ -66,6 +70,11 @@ static bool not_blocking(int fd)
 
 bool child_spawn(const char *const argv[], struct child *ret)
 {
+    return child_spawn_with(argv, NULL, ret);
+}
+
+bool child_spawn_with(const char *const argv[], const char *const environment[], struct child *ret)
+{
     int pipes[PIPES][2] = {{-1, -1}, {-1, -1}, {-1, -1}};
     bool open = true;
     for (int i = 0; i < PIPES && open; i++)
@@ -73,7 +82,7 @@ bool child_spawn(const char *const argv[], struct child *ret)
     pid_t parent = getpid();
     pid_t pid = open ? fork() : -1;
     if (pid == 0)
-        become(argv, pipes, parent);
+        become(argv, environment, pipes, parent);
     int error = errno;
     bool worked = false;
     if (pid > 0) {

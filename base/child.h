@@ -25,6 +25,9 @@ struct child {
 /* argv ends with NULL; argv[0] is looked up in PATH. False with errno when it could not be started,
  * also when exec itself failed in the child (ENOENT, EACCES). */
 MUST_CHECK bool child_spawn(const char *const argv[], struct child *ret);
+/* The same with an environment of its own ("NAME=value", ends with NULL). */
+MUST_CHECK bool child_spawn_with(const char *const argv[], const char *const environment[],
+                                 struct child *ret);
 /* The command line as /bin/sh -c understands it. */
 MUST_CHECK bool child_spawn_shell(const char *command, struct child *ret);
 

@@ -60,6 +60,11 @@ METRIC(COUNTER, OPERATIONS_SETTLED, "holdfast_operations_settled_total", "tool,o
 METRIC(COUNTER, OPERATIONS_NOT_SENT, "holdfast_operations_not_sent_total", "tool", "Attempts that were not sent for certain.")
 METRIC(COUNTER, RESULTS_LATE, "holdfast_results_late_total", "tool", "Answers that came after their claim.")
 METRIC(COUNTER, CONTRADICTIONS, "holdfast_contradictions_total", "tool", "Facts that contradict a settled operation.")
+METRIC(COUNTER, KEY_CONFLICTS, "holdfast_key_conflicts_total", "tool", "Answers that say that a key was used with other parameters.")
+METRIC(COUNTER, QUERIES, "holdfast_queries_total", "tool,outcome", "Questions to remotes about operations in doubt: succeeded, failed_final, absent, foreign, pending, unanswered.")
+METRIC(COUNTER, CONVERGED, "holdfast_converged_total", "tool,outcome", "Facts about operations from queries and callbacks, by outcome: settled, evidence_only, contradiction, digest_mismatch, missing.")
+METRIC(COUNTER, ESCALATED, "holdfast_operations_escalated_total", "", "Operations in doubt for longer than their tool declares: a person's business.")
+METRIC(COUNTER, COMPLETIONS, "holdfast_completions_total", "source,outcome", "Completions delivered from outside over kafka and http, by outcome.")
 METRIC(HISTOGRAM, TOOL_SECONDS, "holdfast_tool_seconds", "tool", "Duration of a request to a tool.")
 METRIC(GAUGE, REQUESTS_IN_FLIGHT, "holdfast_requests_in_flight", "tool", "Requests to tools in flight.")
 

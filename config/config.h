@@ -16,6 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/arena.h"
 #include "base/text.h"
 #include "config/sections.h"
 
@@ -75,6 +76,16 @@ MUST_CHECK bool config_has(const struct config *cfg, unsigned needs, struct text
 /* NULL when there is none. */
 const struct config_tool *config_tool(const struct config *cfg, const char *name);
 const struct config_handler *config_handler(const struct config *cfg, const char *name);
+
+/* What is stored with each operation of a tool and decides about it whatever the file says later: a
+ * JSON object, appended to t. "declared" tells that a member which is not there had its default. */
+void config_tool_declare(const struct config_tool *tool, struct text *t);
+/* Back again, over a copy of a tool: all such members to their defaults; then one after the other.
+ * False: no such member, or no value for it. Texts live in the arena. */
+void config_tool_forget_declared(struct config_tool *tool, struct arena *arena);
+MUST_CHECK bool config_tool_set_declared(struct config_tool *tool, const char *name,
+                                         const char *value, struct arena *arena);
+
 /* The value that is in force for a consumer or producer, NULL when not set. */
 const char *config_kafka_value(const struct config *cfg, const char *name,
                                enum config_kafka_scope scope);

@@ -6,7 +6,8 @@
 #include "config/config.h"
 
 enum option_kind { KIND_TEXT, KIND_INT, KIND_BOOL, KIND_CHOICE, KIND_STATUSES };
-enum option_flags { RELOAD = 1, SECRET = 2, REQUIRED = 4 };
+/* DECLARED: of a tool, stored with each operation and decides about it for ever. */
+enum option_flags { RELOAD = 1, SECRET = 2, REQUIRED = 4, DECLARED = 8 };
 
 struct option {
     const char *section;
@@ -73,6 +74,7 @@ bool config_is_named(const char *section, const char *kind); /* "tool.pay", "too
 void config_apply_named(struct loading *l);
 void config_apply_kafka(struct loading *l);
 void config_check_rules(struct loading *l);
+void config_check_tools(struct loading *l); /* tool_rules.c */
 
 /* The known name nearest to a wrong one, NULL when none is near. "lease.tl_ms" -> "lease.ttl_ms" */
 const char *config_nearest(struct loading *l, const char *section, const char *name);

@@ -19,7 +19,8 @@ static void add_range(struct text *t, const struct option *o)
             text_add(t, *p == '|' ? ", " : p, *p == '|' ? 2 : 1);
         break;
     case KIND_STATUSES:
-        text_add_str(t, "HTTP statuses, e.g. 400-404,410");
+        text_add_str(t, o->min < 100 ? "exit codes, e.g. 64,70-75"
+                                     : "HTTP statuses, e.g. 400-404,410");
         break;
     case KIND_TEXT:
         text_add_str(t, "text");
@@ -32,8 +33,9 @@ static void add_row(struct text *t, const struct option *o)
     text_addf(t, "| `%s` | %s%s%s | ", o->name, o->preset[0] ? "`" : "", o->preset,
               o->preset[0] ? "`" : "");
     add_range(t, o);
-    text_addf(t, " | %s.%s%s%s |\n", o->sentence, o->flags & REQUIRED ? " Required." : "",
-              o->flags & SECRET ? " Secret." : "", o->flags & RELOAD ? " Reloaded on SIGHUP." : "");
+    text_addf(t, " | %s.%s%s%s%s |\n", o->sentence, o->flags & REQUIRED ? " Required." : "",
+              o->flags & SECRET ? " Secret." : "", o->flags & RELOAD ? " Reloaded on SIGHUP." : "",
+              o->flags & DECLARED ? " Declared: stored with each operation." : "");
 }
 
 static const char table_head[] = "\n| option | default | values | |\n|---|---|---|---|\n";
@@ -89,7 +91,9 @@ static const char tool_section[] =
     "value` sends the header X\n"
     "with every request. A handler is a section `[handler.NAME]`; a submission names it. The "
     "handler `plan` is built\n"
-    "in. Neither can be set from the environment; `--set tool.pay.url=…` works.\n";
+    "in. Neither can be set from the environment; `--set tool.pay.url=…` works. What a tool's "
+    "capability promises is in\n"
+    "[CAPABILITIES.md](CAPABILITIES.md).\n";
 
 void config_print_document(struct text *t)
 {

@@ -92,64 +92,6 @@ static void not_supported(struct loading *l, const char *section, const char *wh
     config_error(l, section, "%s is not supported in this version", what);
 }
 
-static void check_tool_support(struct loading *l, const char *section, const struct config_tool *t)
-{
-    if (t->kind == TOOL_MCP)
-        not_supported(l, section, "kind = mcp");
-    if (t->kind == TOOL_EXEC)
-        not_supported(l, section, "kind = exec");
-    if (t->capability == CAPABILITY_QUERY)
-        not_supported(l, section, "capability = query");
-    if (t->capability == CAPABILITY_DETERMINISTIC_ID)
-        not_supported(l, section, "capability = deterministic_id");
-    if (t->on_cancel == ON_CANCEL_REMOTE_CANCEL)
-        not_supported(l, section, "on_cancel = remote_cancel");
-    if (t->on_cancel == ON_CANCEL_COMPENSATE)
-        not_supported(l, section, "on_cancel = compensate");
-}
-
-static bool overlap(const struct config_statuses *a, const struct config_statuses *b)
-{
-    for (size_t i = 0; i < COUNT_OF(a->bits); i++)
-        if (a->bits[i] & b->bits[i])
-            return true;
-    return false;
-}
-
-static bool has_success(const struct config_statuses *s)
-{
-    for (long status = 200; status < 300; status++)
-        if (config_status_in(s, status))
-            return true;
-    return false;
-}
-
-static void check_tool(struct loading *l, const struct config_tool *t)
-{
-    const char *section = arena_printf(l->arena, "tool.%s", t->name);
-    check_tool_support(l, section, t);
-    if (strncmp(t->url, "http://", 7) != 0 && strncmp(t->url, "https://", 8) != 0)
-        config_error(l, section, "url \"%s\" is neither http://… nor https://…", t->url);
-    if (t->capability == CAPABILITY_IDEMPOTENCY_KEY && t->retention_ms == 0)
-        config_error(
-            l, section,
-            "capability = idempotency_key needs retention_ms: how long the remote knows a key");
-    if (t->capability != CAPABILITY_IDEMPOTENCY_KEY && t->retention_ms != 0)
-        config_error(l, section, "retention_ms without capability = idempotency_key says nothing");
-    if (t->connect_timeout_ms > t->timeout_ms)
-        config_error(l, section, "connect_timeout_ms is more than timeout_ms");
-    if (l->cfg->dispatch.claim_ttl_ms <= t->timeout_ms)
-        config_error(l, section,
-                     "timeout_ms (%" PRId64 ") must be less than dispatch.claim_ttl_ms (%" PRId64
-                     "), or answers come after their claim",
-                     t->timeout_ms, l->cfg->dispatch.claim_ttl_ms);
-    if (overlap(&t->final_statuses, &t->not_acted_statuses))
-        config_error(l, section, "a status is in final_statuses and in not_acted_statuses");
-    if (has_success(&t->final_statuses) || has_success(&t->not_acted_statuses))
-        config_error(l, section,
-                     "a status of 200 to 299 is a success and neither final nor not acted");
-}
-
 static void check_handler(struct loading *l, const struct config_handler *h)
 {
     const char *section = arena_printf(l->arena, "handler.%s", h->name);
@@ -176,8 +118,7 @@ void config_check_rules(struct loading *l)
     check_topics(l);
     check_redis(l);
     check_admin(l);
-    for (size_t i = 0; i < l->cfg->n_tools; i++)
-        check_tool(l, &l->cfg->tools[i]);
+    config_check_tools(l);
     for (size_t i = 0; i < l->cfg->n_handlers; i++)
         check_handler(l, &l->cfg->handlers[i]);
 }

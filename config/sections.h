@@ -133,11 +133,15 @@ struct config_header {
 struct config_statuses {
     uint64_t bits[16];
 };
+enum config_scope { SCOPE_ENDPOINT, SCOPE_ACCOUNT };
+enum config_mcp_revision { MCP_AUTO, MCP_2025_03_26, MCP_2025_06_18, MCP_2025_11_25, MCP_2026_07_28 };
+enum config_is_error { IS_ERROR_FAILED_FINAL, IS_ERROR_UNKNOWN };
 struct config_tool {
     const char *name;
     enum config_tool_kind kind;
     const char *url;
     enum config_method method;
+    const char *command;
     const struct config_header *headers; /* header.X = … */
     size_t n_headers;
     const char *credential_env;
@@ -145,19 +149,56 @@ struct config_tool {
     const char *credential_header;
     const char *credential_prefix;
     const char *credential; /* what credential_env or credential_file held, "" : none. Secret */
+
     enum config_capability capability;
     int64_t retention_ms;
+    enum config_scope scope;
     enum config_key_scope key_scope;
     const char *idempotency_header;
     bool key_quoted;
+    const char *key_field;
+    bool replays_errors;
+    struct config_statuses conflict_statuses;
+    struct config_statuses in_progress_statuses;
+
+    const char *query_url;
+    bool query;
+    struct config_statuses query_found_statuses;
+    struct config_statuses query_absent_statuses;
+    const char *query_found;
+    const char *query_absent;
+    const char *state;
+    const char *state_succeeded;
+    const char *state_failed;
+    int64_t absent_is_final_after_ms;
+    int64_t escalate_after_ms;
+    const char *tag;
+    const char *owner;
+    const char *owner_is;
+    const char *spec;
+    const char *spec_is;
+
     int64_t timeout_ms;
     int64_t connect_timeout_ms;
     int64_t max_response_bytes;
     struct config_statuses final_statuses;
     struct config_statuses not_acted_statuses;
+    struct config_statuses final_exits;
+    struct config_statuses not_acted_exits;
     int64_t max_in_flight;
+    int64_t max_in_flight_total;
+    int64_t rate_per_s;
+    int64_t rate_burst;
     enum config_on_cancel on_cancel;
+    const char *compensate_tool;
+    const char *remote_cancel_tool;
     bool allow_private;
+
+    const char *mcp_tool;
+    enum config_mcp_revision mcp_revision;
+    const char *operation_argument;
+    enum config_is_error is_error;
+    bool honest_errors;
 };
 
 /* [handler.NAME] */

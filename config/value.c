@@ -68,7 +68,8 @@ static bool set_choice(const struct option *o, char *to, const char *value, stru
 }
 
 /* "400-404,410" */
-static bool set_statuses(char *to, const char *value, struct arena *arena, const char **ret_reason)
+static bool set_statuses(const struct option *o, char *to, const char *value, struct arena *arena,
+                         const char **ret_reason)
 {
     struct config_statuses s = {{0}};
     const char *p = value;
@@ -82,9 +83,11 @@ static bool set_statuses(char *to, const char *value, struct arena *arena, const
             until = strtol(p, &end, 10);
             good = end != p;
         }
-        if (!good || from < 100 || until > 599 || from > until || (*end != '\0' && *end != ',')) {
+        if (!good || from < o->min || until > o->max || from > until || (*end != '\0' && *end != ',')) {
             *ret_reason =
-                arena_printf(arena, "\"%s\" is no list of statuses like 400-404,410", value);
+                o->min < 100
+                    ? arena_printf(arena, "\"%s\" is no list of exit codes like 64,70-75", value)
+                    : arena_printf(arena, "\"%s\" is no list of statuses like 400-404,410", value);
             return false;
         }
         for (long status = from; status <= until; status++)
@@ -112,7 +115,7 @@ bool config_set_value(const struct option *o, void *base, const char *value, str
     case KIND_CHOICE:
         return set_choice(o, to, value, arena, ret_reason);
     case KIND_STATUSES:
-        return set_statuses(to, value, arena, ret_reason);
+        return set_statuses(o, to, value, arena, ret_reason);
     }
     NOT_REACHED("a kind of option");
     return false;
@@ -133,7 +136,7 @@ static void add_statuses(const char *from, struct text *t)
     struct config_statuses s;
     memcpy(&s, from, sizeof(s));
     const char *comma = "";
-    for (long status = 100; status < 600; status++) {
+    for (long status = 0; status < 600; status++) {
         if (!config_status_in(&s, status))
             continue;
         long first = status;

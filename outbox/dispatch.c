@@ -102,12 +102,30 @@ int64_t dispatch_until_us(const struct dispatch *d)
     return d->claimed_us + d->claim.ttl_ms * CLOCK_MS;
 }
 
+int64_t dispatch_send_before_us(const struct dispatch *d)
+{
+    int64_t ttl_us = d->claim.ttl_ms * CLOCK_MS;
+    int64_t reserve_us = d->tool->config->timeout_ms * CLOCK_MS;
+    if (reserve_us > ttl_us / 2) {
+        reserve_us = ttl_us / 2;
+    }
+    return dispatch_until_us(d) - reserve_us;
+}
+
 void dispatch_not_sent(struct dispatch *d, const char *fault, const char *detail)
 {
     d->verdict = VERDICT_NOT_SENT;
     d->evidence = evidence_of_fault(fault, detail, d->arena);
     d->retry_ms =
         dispatch_back_off_ms(&d->outbox->config->dispatch, d->claim.attempts_not_sent + 1);
+    CHECK(queue_force_push(d->outbox->to_settle, d));
+}
+
+void dispatch_refuse(struct dispatch *d, const char *fault, const char *detail)
+{
+    d->verdict = VERDICT_FAILED_FINAL;
+    d->evidence = evidence_of_fault(fault, detail, d->arena);
+    d->result = evidence_with(SPAN_LIT("{}"), "refused", span_of(detail), d->arena);
     CHECK(queue_force_push(d->outbox->to_settle, d));
 }
 

@@ -1,9 +1,10 @@
 // outbox/dispatcher.c: thread `dispatch`. One loop carries all requests: takes claimed operations
 // from the queue, starts them, moves all of them on. It has no database connection and waits for
 // nothing but the network.
-#include "outbox/dispatch_int.h"
+#include "outbox/adapter.h"
 
 #include "base/clock.h"
+#include "outbox/exec_int.h"
 
 enum { TAKEN_AT_ONCE = 256 };
 
@@ -13,7 +14,8 @@ static void start_claimed(struct outbox *outbox)
     size_t n;
     while ((n = queue_pop_many(outbox->to_dispatch, taken, TAKEN_AT_ONCE, 0)) > 0) {
         for (size_t i = 0; i < n; i++) {
-            http_tool_send(taken[i]);
+            struct dispatch *d = taken[i];
+            adapter_of(d->tool->config)->send(d);
         }
         http_client_poll(outbox->http, 0);
     }
@@ -41,6 +43,8 @@ static void drain(struct outbox *outbox)
         http_client_poll(outbox->http, left);
     }
     http_client_cancel(outbox->http);
+    programs_stop(outbox->programs, until);
+    outbox->programs = NULL;
 }
 
 void *dispatch_thread(void *argument)

@@ -82,3 +82,37 @@ struct span evidence_of_fault(const char *fault, const char *detail, struct aren
     text_add_char(&t, '}');
     return arena_dup(arena, text_span(&t));
 }
+
+struct span evidence_with(struct span evidence, const char *name, struct span value,
+                          struct arena *arena)
+{
+    struct text t CLEANUP(text_free) = TEXT_EMPTY;
+    CHECK(evidence.n >= 2);
+    add_text(&t, name, value, EVIDENCE_BODY_BYTES);
+    struct span more = text_span(&t);
+    if (evidence.n == 2 && more.n > 0) { // {}: no comma before the first
+        more = (struct span){.p = more.p + 1, .n = more.n - 1};
+    }
+    return span_of(
+        arena_printf(arena, "%.*s%.*s}", (int)evidence.n - 1, evidence.p, SPAN_ARG(more)));
+}
+
+struct span evidence_of_output(const struct evidence_output *seen, struct arena *arena)
+{
+    struct text t CLEANUP(text_free) = TEXT_EMPTY;
+    text_addf(&t, "{\"fault\":\"%s\",\"may_have_been_sent\":%s,\"took_ms\":%lld", seen->fault,
+              seen->may_have_been_sent ? "true" : "false", (long long)(seen->took_us / 1000));
+    if (seen->exit_code >= 0) {
+        text_addf(&t, ",\"exit\":%lld", (long long)seen->exit_code);
+    }
+    if (seen->detail[0] != '\0') {
+        add_text(&t, "detail", span_of(seen->detail), EVIDENCE_HEADER_BYTES);
+    }
+    if (seen->output.n > 0) {
+        struct digest digest = digest_bytes(seen->output);
+        text_addf(&t, ",\"body_bytes\":%zu,\"body_digest\":\"%s\"", seen->output.n, digest.text);
+        add_text(&t, "body", seen->output, EVIDENCE_BODY_BYTES);
+    }
+    text_add_char(&t, '}');
+    return arena_dup(arena, text_span(&t));
+}

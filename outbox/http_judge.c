@@ -12,25 +12,8 @@
 
 enum { RETRY_AFTER_MAX_S = 24 * 3600 };
 
-// The declaration stored at registration decides; a member it lacks is the configuration's.
-static bool declared(const struct json_value *declaration, const char *member, int status,
-                     const struct config_statuses *configured)
-{
-    const struct json_value *list = json_get(declaration, member);
-    if (!json_is(list, JSON_ARRAY)) {
-        return config_status_in(configured, status);
-    }
-    for (struct json_iter it = json_iter(list); json_next(&it);) {
-        int64_t number = 0;
-        if (json_integer(it.value, &number) && number == status) {
-            return true;
-        }
-    }
-    return false;
-}
-
 // Seconds, or an HTTP date. 0: absent or nonsense.
-static int64_t retry_after_ms(const struct http_answer *answer)
+int64_t http_retry_after_ms(const struct http_answer *answer)
 {
     struct span value = http_answer_header(answer, "retry-after");
     char text[64];
@@ -69,52 +52,46 @@ static struct span refusal(const struct http_answer *answer, const struct json_v
     return arena_dup(arena, text_span(&t));
 }
 
-static struct span remote_id_of(const struct json_value *body, const struct json_value *declaration,
-                                struct arena *arena)
-{
-    struct span pointer = json_text(json_get(declaration, "remote_id"));
-    const struct json_value *id =
-        json_pointer(body, span_is_null(pointer) ? SPAN_LIT("/id") : pointer, NULL);
-    if (json_is(id, JSON_STRING)) {
-        return json_text(id);
-    }
-    return json_is(id, JSON_NUMBER) ? json_write(id, arena) : SPAN_NULL;
-}
-
-static void judge_not_sent(struct dispatch *d, int64_t at_least_ms)
-{
-    d->verdict = VERDICT_NOT_SENT;
-    d->retry_ms =
-        dispatch_back_off_ms(&d->outbox->config->dispatch, d->claim.attempts_not_sent + 1);
-    if (d->retry_ms < at_least_ms) {
-        d->retry_ms = at_least_ms;
-    }
-}
-
-static void judge_unknown(struct dispatch *d, int64_t at_least_ms)
-{
-    d->verdict = VERDICT_UNKNOWN;
-    d->retry_ms = dispatch_back_off_ms(&d->outbox->config->dispatch,
-                                       d->claim.attempt - d->claim.attempts_not_sent);
-    if (d->retry_ms < at_least_ms) {
-        d->retry_ms = at_least_ms;
-    }
-}
-
 // A 2xx is a verified success when its body is empty or JSON: anything else came from something
 // other than the service that was declared (a captive page, a broken gateway).
 static void judge_success(struct dispatch *d, const struct http_answer *answer,
-                          const struct json_value *body, bool storable,
-                          const struct json_value *declaration)
+                          const struct json_value *body, bool storable)
 {
     if (body == NULL && answer->body.n > 0) {
         judge_unknown(d, 0);
         return;
     }
     d->verdict = VERDICT_SUCCEEDED;
-    d->remote_id = remote_id_of(body, declaration, d->arena);
+    d->remote_id = judge_remote_id(body, d->claim.declaration.text, d->arena);
     // What jsonb or a later digest cannot hold stays in the evidence, as text.
     d->result = body != NULL && storable ? json_write(body, d->arena) : SPAN_LIT("null");
+}
+
+// What a remote says about a key that it has seen before is not about this request, but about the
+// first one under that key. False: it says nothing of that kind.
+static bool judge_key(struct dispatch *d, const struct http_answer *answer,
+                      const struct config_tool *tool)
+{
+    int status = answer->status;
+    if (tool->capability != CAPABILITY_IDEMPOTENCY_KEY) {
+        return false;
+    }
+    bool first = !judge_is_repeated(d);
+    if (first && config_status_in(&tool->final_statuses, status)) {
+        return false; // nobody has seen this key: it is about the request
+    }
+    if (config_status_in(&tool->in_progress_statuses, status)) {
+        d->evidence = evidence_with(d->evidence, "reading", SPAN_LIT("in_progress"), d->arena);
+        judge_unknown(d, http_retry_after_ms(answer));
+        return true;
+    }
+    if (config_status_in(&tool->conflict_statuses, status)) {
+        d->evidence = evidence_with(d->evidence, "reading", SPAN_LIT("key_conflict"), d->arena);
+        judge_alarm(d, "the remote knows this key with other parameters");
+        judge_unknown(d, d->outbox->config->dispatch.retry_max_ms);
+        return true;
+    }
+    return false;
 }
 
 void http_judge(struct dispatch *d, const struct http_answer *answer)
@@ -128,12 +105,9 @@ void http_judge(struct dispatch *d, const struct http_answer *answer)
         judge_unknown(d, 0);
         return;
     }
+    const struct config_tool *tool =
+        declared_tool(d->tool->config, d->claim.declaration.text, d->arena);
     struct json_error error;
-    const struct json_value *declaration = NULL;
-    if (!json_parse(d->claim.declaration.text, NULL, d->arena, &declaration, &error)) {
-        declaration = NULL;
-    }
-    const struct config_tool *tool = d->tool->config;
     const struct json_value *body = NULL;
     const struct json_limits any_number = {.any_number = true};
     bool storable = json_parse(answer->body, NULL, d->arena, &body, &error);
@@ -142,13 +116,17 @@ void http_judge(struct dispatch *d, const struct http_answer *answer)
     }
     int status = answer->status;
     if (status >= 200 && status < 300) {
-        judge_success(d, answer, body, storable, declaration);
-    } else if (declared(declaration, "not_acted_statuses", status, &tool->not_acted_statuses)) {
-        judge_not_sent(d, retry_after_ms(answer));
-    } else if (declared(declaration, "final_statuses", status, &tool->final_statuses)) {
+        judge_success(d, answer, body, storable);
+    } else if (config_status_in(&tool->not_acted_statuses, status)) {
+        judge_not_sent(d, http_retry_after_ms(answer));
+    } else if (judge_key(d, answer, tool)) {
+        return;
+    } else if (config_status_in(&tool->final_statuses, status)) {
         d->verdict = VERDICT_FAILED_FINAL;
         d->result = refusal(answer, storable ? body : NULL, d->arena);
     } else {
-        judge_unknown(d, retry_after_ms(answer));
+        // Its first error is what the remote will answer to this key again: no use in hurrying.
+        judge_unknown(d, tool->replays_errors ? d->outbox->config->dispatch.retry_max_ms
+                                              : http_retry_after_ms(answer));
     }
 }

@@ -86,6 +86,54 @@ MUST_CHECK enum outcome ledger_record(struct fence *lane, enum ledger_verb verb,
                                       struct arena *arena, struct ledger_recorded **ret_rows,
                                       size_t *ret_n);
 
+// ---- facts ----
+
+// An operation in doubt that this reconciler may ask the remote about.
+struct ledger_question {
+    int32_t item;
+    enum outcome outcome; // claimed, gate_closed, token_used
+    struct span operation_id;
+    struct uuid run_id;
+    struct span tool_name, request_digest;
+    struct json_span request_body;
+    struct span external_key, remote_id, capability;
+    struct json_span declaration;
+    int32_t attempt, attempts_not_sent, queries;
+    int64_t epoch;
+    bool absent_counts; // "not found", said to this claim, is a fact
+    int64_t ttl_ms;
+    struct span traceparent, tracestate;
+};
+MUST_CHECK enum outcome ledger_questions(struct fence *lane, struct span owner, struct uuid token,
+                                         int32_t limit, int64_t ttl_ms, struct db_texts tools,
+                                         struct arena *arena, struct ledger_question **ret_rows,
+                                         size_t *ret_n);
+
+// The remote told nothing that settles it.
+struct ledger_unanswered {
+    struct span operation_id, owner;
+    int32_t queries;
+    struct db_int retry_ms; // is_null: the ledger's back-off
+    struct json_span evidence;
+};
+MUST_CHECK enum outcome ledger_unanswered(struct fence *lane, const struct ledger_unanswered *items,
+                                          size_t n, struct arena *arena);
+
+// A remote's word. attempt is_null: about the operation as such; owner is then the session of a
+// question, or NULL.
+struct ledger_fact {
+    struct span operation_id;
+    struct db_int32 attempt;
+    struct span owner, digest, verdict, remote_id;
+    struct json_span result, evidence;
+    struct span by;
+};
+MUST_CHECK enum outcome ledger_converge(struct fence *lane, const struct ledger_fact *facts,
+                                        size_t n, struct arena *arena,
+                                        struct ledger_recorded **ret_rows, size_t *ret_n);
+extern const struct db_call *const ledger_fact_calls[];
+extern const size_t ledger_fact_call_n;
+
 // ---- events ----
 
 struct ledger_shard {

@@ -11,6 +11,8 @@
 #include "base/metric.h"
 #include "base/uuid.h"
 #include "outbox/dispatch_int.h"
+#include "outbox/exec_int.h"
+#include "outbox/reconcile_int.h"
 #include "schemas/intent.h"
 
 enum { STOP_FLUSH_MS = 2000 };
@@ -93,6 +95,16 @@ static void name_things(struct outbox *outbox)
     (void)snprintf(outbox->dead_letters_topic, OUTBOX_TOPIC_SIZE, "%sdead-letters", prefix);
 }
 
+static bool has_kind(const struct config *config, enum config_tool_kind kind)
+{
+    for (size_t i = 0; i < config->n_tools; i++) {
+        if (config->tools[i].kind == kind) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static bool start_dispatcher(struct outbox *outbox)
 {
     const struct config_dispatch *config = &outbox->config->dispatch;
@@ -100,19 +112,25 @@ static bool start_dispatcher(struct outbox *outbox)
     outbox->to_dispatch = queue_new(capacity);
     outbox->to_settle = queue_new(capacity);
     tools_open(outbox);
-    if (http_client_open(capacity, &outbox->http) != OUTCOME_OK) {
+    if (http_client_open(capacity, &outbox->http) != OUTCOME_OK ||
+        http_client_open(capacity, &outbox->query_http) != OUTCOME_OK) {
         return false;
+    }
+    if (has_kind(outbox->config, TOOL_EXEC)) {
+        outbox->programs = programs_open(outbox);
     }
     outbox->dispatching = true;
     outbox_thread(&outbox->settle_thread, "settle", settle_thread, outbox);
     outbox_thread(&outbox->dispatch_thread, "dispatch", dispatch_thread, outbox);
     outbox_thread(&outbox->claim_thread, "claim", claim_thread, outbox);
+    outbox_thread(&outbox->reconcile_thread, "reconcile", reconcile_thread, outbox);
     return true;
 }
 
 static void outbox_free(struct outbox *outbox)
 {
     http_client_close(outbox->http);
+    http_client_close(outbox->query_http);
     if (outbox->to_dispatch != NULL) {
         queue_free(outbox->to_dispatch);
         queue_free(outbox->to_settle);
@@ -191,7 +209,9 @@ static void stop_dispatcher(struct outbox *outbox, int64_t grace_ms)
 {
     atomic_store(&outbox->grace_until_us, clock_deadline_us(grace_ms * CLOCK_MS));
     atomic_store(&outbox->stop_claiming, true);
+    reconcile_wake(outbox);
     thread_join(outbox->claim_thread);
+    thread_join(outbox->reconcile_thread);
     (void)!broker_flush(outbox->producer, STOP_FLUSH_MS);
     atomic_store(&outbox->stop_dispatching, true);
     http_client_wake(outbox->http);

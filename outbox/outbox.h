@@ -9,8 +9,9 @@
 // It computes no workflow state and holds no authority: intents read from Kafka are hints, the
 // ledger decides; every write is one database call that can refuse.
 //
-// Threads of its own: claim, dispatch, settle, and relay.lanes relay threads; each with a database
-// connection of its own except dispatch, which has none. PostgreSQL, Kafka or a tool being down is
+// Threads of its own: claim, dispatch, settle, reconcile, and relay.lanes relay threads; each with
+// a database connection of its own except dispatch, which has none; and programs, where a tool is a
+// program. PostgreSQL, Kafka or a tool being down is
 // not an error of these functions: the threads wait, say so in the log, and go on by themselves.
 #ifndef HOLDFAST_OUTBOX_OUTBOX_H
 #define HOLDFAST_OUTBOX_OUTBOX_H

@@ -16,6 +16,8 @@
 #include "outbox/outbox.h"
 
 struct dispatch;
+struct programs;
+struct reconciler;
 struct relay;
 struct tool;
 
@@ -38,7 +40,10 @@ struct outbox {
     struct queue *to_dispatch;
     struct queue *to_settle;
     struct http_client *http;
-    pthread_t claim_thread, dispatch_thread, settle_thread;
+    struct programs *programs; // NULL: no tool of kind exec
+    struct http_client *query_http;
+    struct reconciler *reconciler; // lives on its thread
+    pthread_t claim_thread, dispatch_thread, settle_thread, reconcile_thread;
     atomic_int_fast64_t in_flight; // claimed and not recorded yet
     atomic_bool stop_claiming;
     atomic_bool stop_dispatching;

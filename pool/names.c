@@ -45,19 +45,6 @@ static const char *capability_word(enum config_capability capability)
     return "none";
 }
 
-static const char *on_cancel_word(enum config_on_cancel on_cancel)
-{
-    switch (on_cancel) {
-    case ON_CANCEL_FINISH:
-        return "finish";
-    case ON_CANCEL_REMOTE_CANCEL:
-        return "remote_cancel";
-    case ON_CANCEL_COMPENSATE:
-        return "compensate";
-    }
-    return "finish";
-}
-
 static const char *handler_kind_word(enum config_handler_kind kind)
 {
     switch (kind) {
@@ -77,17 +64,13 @@ static const char *handler_kind_word(enum config_handler_kind kind)
  * address, no secret. */
 static struct span tool_declaration(const struct config_tool *tool, struct arena *arena)
 {
-    struct json_builder *b = json_builder_new(arena);
-    struct json_node *d = json_new_object(b);
-    json_put_text(b, d, "kind", SPAN_LIT("http"));
-    json_put_text(b, d, "capability", span_of(capability_word(tool->capability)));
-    if (tool->capability == CAPABILITY_IDEMPOTENCY_KEY)
-        json_put_integer(b, d, "retention_ms", tool->retention_ms);
-    json_put_text(b, d, "key_scope",
-                  span_of(tool->key_scope == KEY_SCOPE_SUBMISSION ? "submission" : "run"));
-    json_put_text(b, d, "on_cancel", span_of(on_cancel_word(tool->on_cancel)));
-    json_put_integer(b, d, "timeout_ms", tool->timeout_ms);
-    return canon_write(json_seal(b, d), arena);
+    struct text t CLEANUP(text_free) = TEXT_EMPTY;
+    config_tool_declare(tool, &t);
+    const struct json_value *value = NULL;
+    struct json_error error;
+    bool good = json_parse(text_span(&t), NULL, arena, &value, &error);
+    CHECK(good);
+    return canon_write(value, arena);
 }
 
 static struct span handler_declaration(const struct config_handler *handler, struct arena *arena)

@@ -24,7 +24,7 @@ static size_t dice(size_t sides)
 }
 
 static const char good[] = "[lease]\nttl_ms = 20000 ; comment\n[tool.pay]\nurl = https://x/y\n"
-                           "capability = idempotency_key\nretention_ms = 5\nheader.X-A = 1\n"
+                           "capability = idempotency_key\nretention_ms = 50000\nheader.X-A = 1\n"
                            "final_statuses = 400-410,422\n[handler.h]\ncommand = python3 a.py\n  --fast\n"
                            "[kafka]\nbootstrap.servers = a:1\nconsumer.fetch.min.bytes = 1\n"
                            "[admin]\nlisten = 127.0.0.1:0\ntoken = t\n[redis]\nurl = redis://h\n";

@@ -192,21 +192,18 @@ static void options_must_fit_together(void **state)
             "topics: prefix \"a/b\" is no part of a Kafka topic's name\n");
     refused("[redis]\nurl = rediss://x\n",
             "redis: url: TLS to Redis is not supported in this version\n");
-    refused("[tool.t]\nurl = http://x\ntimeout_ms = 30000\n",
-            "tool.t: timeout_ms (30000) must be less than dispatch.claim_ttl_ms (30000), or "
-            "answers come after their "
-            "claim\n");
+    refused(
+        "[tool.t]\nurl = http://x\ntimeout_ms = 30000\n",
+        "FILE:3: tool.t: timeout_ms (30000) must be less than dispatch.claim_ttl_ms (30000), or "
+        "answers come after their "
+        "claim\n");
 }
 
 static void what_is_not_honoured_is_refused(void **state)
 {
     (void)state;
     refused("[tool.t]\nurl = http://x\nkind = mcp\n",
-            "tool.t: kind = mcp is not supported in this version\n");
-    refused("[tool.t]\nurl = http://x\ncapability = query\n",
-            "tool.t: capability = query is not supported in this version\n");
-    refused("[tool.t]\nurl = http://x\non_cancel = compensate\n",
-            "tool.t: on_cancel = compensate is not supported in this version\n");
+            "FILE:3: tool.t: kind = mcp is not supported in this version\n");
     refused("[handler.h]\nkind = http\n",
             "handler.h: kind = http is not supported in this version\n");
     refused("[handler.h]\nkind = plugin\n",
@@ -246,18 +243,20 @@ static void incomplete_tools_are_refused(void **state)
 {
     (void)state;
     refused("[tool.t]\ntimeout_ms = 5000\n",
-            "tool.t: url \"\" is neither http://… nor https://…\n");
+            "FILE:2: tool.t: url \"\" is neither http://… nor https://…\n");
     refused("[tool.t]\nurl = http://x\ncapability = idempotency_key\n",
-            "tool.t: capability = idempotency_key needs retention_ms: how long the remote knows a "
+            "FILE:3: tool.t: capability = idempotency_key needs retention_ms: how long the remote "
+            "knows a "
             "key\n");
     refused("[tool.t]\nurl = http://x\ncredential_env = NOT_SET\n",
             "tool.t: the environment variable NOT_SET (credential_env) is not set\n");
     refused("[tool.t]\nurl = http://x\ncredential_file = /nonexistent\n",
             "tool.t: cannot read /nonexistent (credential_file): No such file or directory\n");
-    refused("[tool.t]\nurl = http://x\nfinal_statuses = 200,400\n",
-            "tool.t: a status of 200 to 299 is a success and neither final nor not acted\n");
+    refused(
+        "[tool.t]\nurl = http://x\nfinal_statuses = 200,400\n",
+        "FILE:3: tool.t: a status of 200 to 299 is a success and neither final nor not acted\n");
     refused("[tool.t]\nurl = http://x\nfinal_statuses = 429\n",
-            "tool.t: a status is in final_statuses and in not_acted_statuses\n");
+            "FILE:3: tool.t: a status is in final_statuses and in not_acted_statuses\n");
     refused("[tool.t]\nurl = http://x\nfinal_statuses = 4xx\n",
             "FILE:3: tool.t.final_statuses: \"4xx\" is no list of statuses like 400-404,410\n");
     refused("[tool.a b]\nurl = http://x\n",
@@ -367,6 +366,98 @@ static void documents_are_printed_from_the_table(void **state)
     assert_int_equal(cfg->lease.ttl_ms, 30000);
 }
 
+/* Every promise that a section cannot keep, with the line that says so. */
+static void misdeclared_tools_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *lines, *want;
+    } cases[] = {
+        {"kind = exec", "2: tool.t: kind = exec needs a command"},
+        {"kind = exec\nurl = http://x\ncommand = pay", "3: tool.t: kind = exec has no url"},
+        {"url = http://x\ncommand = pay", "3: tool.t: kind = http runs no command"},
+        {"url = http://x\nretention_ms = 90000",
+         "3: tool.t: retention_ms without capability = idempotency_key says nothing"},
+        {"url = http://x\nretention_ms = 9000\ncapability = idempotency_key",
+         "3: tool.t: retention_ms (9000) must be more than dispatch.claim_ttl_ms (30000): a key is "
+         "repeated only when the whole claim lies inside it"},
+        {"url = http://x\nretention_ms = 90000\ncapability = "
+         "idempotency_key\nidempotency_header =",
+         "5: tool.t: capability = idempotency_key needs an idempotency_header or a key_field: the "
+         "remote would never see the key"},
+        {"url = http://x\nkey_field = name",
+         "3: tool.t: key_field \"name\" is no JSON pointer to a member"},
+        {"url = http://x\nreplays_errors = yes",
+         "3: tool.t: replays_errors without capability = idempotency_key says nothing"},
+        {"url = http://x\nquery_url = http://x/{operation_id}",
+         "3: tool.t: query_url is never asked: set capability = query, or query = true beside "
+         "idempotency_key"},
+        {"url = http://x\nescalate_after_ms = 5\nabsent_is_final_after_ms = 5",
+         "4: tool.t: absent_is_final_after_ms without a query says nothing"},
+        {"url = http://x\ncapability = query",
+         "3: tool.t: capability = query needs a query_url: where the remote is asked what became "
+         "of an operation"},
+        {"url = http://x\ncapability = query\nquery_url = http://x/all",
+         "4: tool.t: query_url names no operation: it needs {operation_id} or {remote_id}"},
+        {"url = http://x\ncapability = deterministic_id\nquery_url = http://x/{operation_id}",
+         "3: tool.t: capability = deterministic_id needs tag: without it a resource of another "
+         "operation would pass for ours"},
+        {"url = http://x\ncapability = query\nquery_url = http://x/{operation_id}\nquery_found = a",
+         "5: tool.t: query_found \"a\" is no JSON pointer: it begins with /"},
+        {"url = http://x\nspec = /o", "3: tool.t: tag, owner and spec are for capability = "
+                                      "deterministic_id"},
+        {"url = http://x\nrate_burst = 5", "3: tool.t: rate_burst without rate_per_s says nothing"},
+        {"url = http://x\nfinal_exits = 0",
+         "3: tool.t.final_exits: \"0\" is no list of exit codes like 64,70-75"},
+        {"url = http://x\nmcp_tool = pay",
+         "3: tool.t: mcp_tool, operation_argument and honest_errors are for kind = mcp"},
+        {"url = http://x\nidempotency_heder = K",
+         "3: there is no option tool.t.idempotency_heder; did you mean "
+         "tool.t.idempotency_header?"},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct text file CLEANUP(text_free) = TEXT_EMPTY;
+        struct text want CLEANUP(text_free) = TEXT_EMPTY;
+        struct text got CLEANUP(text_free) = TEXT_EMPTY;
+        text_addf(&file, "[tool.t]\n%s\n", cases[i].lines);
+        text_addf(&want, "FILE:%s\n", cases[i].want);
+        struct config *cfg CLEANUP(config_drop) = load(file.p, NULL, NULL, &got);
+        if (cfg != NULL || !span_eq(span_of(got.p), span_of(want.p)))
+            fail_msg("%s: \"%s\", not \"%s\"", cases[i].lines, got.p, want.p);
+    }
+}
+
+/* What is stored with an operation brings its tool back as it was, whatever the file says now. */
+static void a_declaration_is_kept(void **state)
+{
+    (void)state;
+    struct config *then CLEANUP(config_drop) = must_load(
+        "[tool.t]\nurl = http://then\ncapability = idempotency_key\nretention_ms = 90000\n"
+        "final_statuses = 400-404,410\nkey_field = /meta/\"key\"\nrate_per_s = 7\n",
+        NULL, NULL);
+    struct config *now CLEANUP(config_drop) =
+        must_load("[tool.t]\nurl = http://now\nconflict_statuses = 418\n", NULL, NULL);
+    struct text t CLEANUP(text_free) = TEXT_EMPTY;
+    config_tool_declare(&then->tools[0], &t);
+    assert_string_equal(t.p,
+                        "{\"declared\":true,\"kind\":\"http\",\"capability\":\"idempotency_key\","
+                        "\"retention_ms\":90000,\"key_scope\":\"run\",\"key_field\":"
+                        "\"/meta/\\\"key\\\"\",\"timeout_ms\":10000,\"final_statuses\":"
+                        "\"400-404,410\",\"rate_per_s\":7,\"on_cancel\":\"finish\"}");
+    struct arena *arena CLEANUP(arena_drop) = arena_new();
+    struct config_tool tool = now->tools[0];
+    config_tool_forget_declared(&tool, arena);
+    assert_true(config_tool_set_declared(&tool, "final_statuses", "400-404,410", arena));
+    assert_true(config_tool_set_declared(&tool, "retention_ms", "90000", arena));
+    assert_false(config_tool_set_declared(&tool, "url", "http://elsewhere", arena));
+    assert_false(config_tool_set_declared(&tool, "retention_ms", "soon", arena));
+    assert_string_equal(tool.url, "http://now");
+    assert_true(config_status_in(&tool.final_statuses, 410));
+    assert_false(config_status_in(&tool.final_statuses, 422));
+    assert_true(config_status_in(&tool.conflict_statuses, 422)); /* as it was by default */
+    assert_int_equal(tool.retention_ms, 90000);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -380,6 +471,8 @@ int main(void)
         cmocka_unit_test(what_is_not_honoured_is_refused),
         cmocka_unit_test(tools_are_read_whole),
         cmocka_unit_test(incomplete_tools_are_refused),
+        cmocka_unit_test(misdeclared_tools_are_refused),
+        cmocka_unit_test(a_declaration_is_kept),
         cmocka_unit_test(kafka_properties_pass_through),
         cmocka_unit_test(secrets_come_from_files_and_are_never_shown),
         cmocka_unit_test(what_is_printed_can_be_read_again),
