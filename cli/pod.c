@@ -187,7 +187,7 @@ static bool start_rooms(struct pod *pod)
     if (pod->cfg->pool.enabled || pod->cfg->ingest.enabled || pod->cfg->sweep.enabled)
         outcome = pool_start(pod->cfg, pod->broker, &pool);
     if (outcome != OUTCOME_OK) {
-        say_error("holdfast doctor", "pool: %s", outcome_sentence(outcome));
+        say_error("holdfast doctor", "the pool cannot start: the last lines of the log say why");
         outbox_stop(outbox, 0);
         return false;
     }

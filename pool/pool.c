@@ -91,8 +91,12 @@ static enum outcome open_lanes(struct pool *p)
     struct prefilter *probe;
     enum outcome o =
         prefilter_open(cfg, &probe); /* the address of Redis is refused here or never */
-    if (o != OUTCOME_OK)
+    if (o != OUTCOME_OK) {
+        log_event(LOG_ERROR, "pool.bad_redis_url",
+                  LOG_TEXT("detail", "redis.url names no host or path, or its port or database is "
+                                     "no number"));
         return o;
+    }
     prefilter_close(probe);
     if (o == OUTCOME_OK)
         o = fence_open(cfg, "submit", 0, &p->submit_fence);
