@@ -171,6 +171,16 @@ static bool wait_for_kafka(struct pod *pod, const sigset_t *signals)
     return true;
 }
 
+static void events_committed(void *outbox)
+{
+    outbox_notify_events(outbox);
+}
+
+static void intents_committed(void *outbox)
+{
+    outbox_notify_intents(outbox);
+}
+
 static bool start_rooms(struct pod *pod)
 {
     const char *reason = NULL;
@@ -185,7 +195,11 @@ static bool start_rooms(struct pod *pod)
         return false;
     }
     if (pod->cfg->pool.enabled || pod->cfg->ingest.enabled || pod->cfg->sweep.enabled)
-        outcome = pool_start(pod->cfg, pod->broker, &pool);
+        outcome = pool_start(pod->cfg, pod->broker,
+                             outbox != NULL
+                                 ? &(struct pool_told){outbox, events_committed, intents_committed}
+                                 : NULL,
+                             &pool);
     if (outcome != OUTCOME_OK) {
         say_error("holdfast doctor", "the pool cannot start: the last lines of the log say why");
         outbox_stop(outbox, 0);

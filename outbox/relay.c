@@ -187,12 +187,12 @@ static void wait_for_work(struct relay_lane *lane)
 {
     int64_t deadline = clock_deadline_us(wait_us(lane));
     LOCK_SCOPE(&lane->lock);
-    while (!lane->look && condition_wait_until(&lane->told, &lane->lock, deadline)) {
+    while (!atomic_load(&lane->look) && condition_wait_until(&lane->told, &lane->lock, deadline)) {
     }
-    if (lane->look) {
+    if (atomic_exchange(&lane->look, false)) {
         lane->idle_us = IDLE_FIRST_US;
+        log_event(LOG_DEBUG, "relay.told", LOG_INT("lane", lane->index));
     }
-    lane->look = false;
 }
 
 static void round_of(struct relay_lane *lane)
@@ -302,10 +302,14 @@ static void *lane_thread(void *argument)
 
 // ---- the relay ----
 
+// Told already and not awake yet: whoever commits often does not take the lock each time.
 static void tell(struct relay_lane *lane)
 {
+    if (atomic_load(&lane->look) && !atomic_load(&lane->relay->stop)) {
+        return;
+    }
     LOCK_SCOPE(&lane->lock);
-    lane->look = true;
+    atomic_store(&lane->look, true);
     condition_signal(&lane->told);
 }
 

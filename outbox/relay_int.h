@@ -56,7 +56,7 @@ struct relay_lane {
     _Atomic int64_t alive_us; // when the lane said so last
     struct lock lock;
     struct condition told; // notify or stop
-    bool look;             // needs lock
+    atomic_bool look;      // set under the lock
     int64_t worked_us;     // when something was published last
     int64_t idle_us;       // how long the next wait is
 };

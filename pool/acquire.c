@@ -186,6 +186,7 @@ static void acquire_named(struct acquire *a, struct hint *hints, size_t n)
     for (size_t i = 0; i < n; i++)
         if (!take_answer(a, &term, &rows[i], true))
             keys[vain++] = keys[i];
+    pool_tell_events(a->pool); /* what was taken has started, or ended */
     prefilter_drop(a->prefilter, keys, vain);
 }
 
@@ -205,6 +206,8 @@ static void claim(struct acquire *a, size_t room)
     a->gate_closed = false;
     for (size_t i = 0; o == OUTCOME_OK && i < n; i++)
         (void)take_answer(a, &term, &rows[i], false);
+    if (n > 0)
+        pool_tell_events(a->pool);
     if (was_closed && !a->gate_closed && o == OUTCOME_OK)
         log_event(LOG_INFO, "acquire.gate_open");
     int64_t pause_us = n == limit && !a->gate_closed ? 0

@@ -35,6 +35,20 @@ void pool_wake_sleepers(struct pool *p)
     condition_broadcast(&p->wake_sleepers);
 }
 
+/* ---- telling ---- */
+
+void pool_tell_events(const struct pool *p)
+{
+    if (p->told.events != NULL)
+        p->told.events(p->told.opaque);
+}
+
+void pool_tell_intents(const struct pool *p)
+{
+    if (p->told.intents != NULL)
+        p->told.intents(p->told.opaque);
+}
+
 /* ---- start ---- */
 
 static char *topic_of(const struct config *cfg, const char *name)
@@ -137,11 +151,14 @@ static bool start_threads(struct pool *p)
     return fine;
 }
 
-enum outcome pool_start(const struct config *cfg, struct broker *broker, struct pool **ret)
+enum outcome pool_start(const struct config *cfg, struct broker *broker,
+                        const struct pool_told *told, struct pool **ret)
 {
     struct pool *p = memory_new(1, sizeof(*p));
     p->cfg = cfg;
     p->broker = broker;
+    if (told != NULL)
+        p->told = *told;
     struct broker_error error;
     if (broker_producer_open(broker, &p->producer, &error) != BROKER_OK) {
         log_event(LOG_ERROR, "pool.no_producer", LOG_TEXT("detail", error.text));

@@ -25,9 +25,18 @@
 
 struct pool;
 
-/* Starts all threads and returns at once; connections are made by the threads. */
+/* What the pool tells the rest of its pod, so that nobody there waits for his next look. Each may
+ * be NULL. Thread: any of the pool's, right after a commit; must not block. */
+struct pool_told {
+    void *opaque;
+    void (*events)(void *opaque);  /* event rows were committed */
+    void (*intents)(void *opaque); /* operations that are to be sent were committed */
+};
+
+/* Starts all threads and returns at once; connections are made by the threads. `told` (NULL:
+ * nobody) is copied; what it points to must outlive the pool. */
 MUST_CHECK enum outcome pool_start(const struct config *cfg, struct broker *broker,
-                                   struct pool **ret);
+                                   const struct pool_told *told, struct pool **ret);
 
 /* Graceful end: stops consuming, lets handlers finish within `grace_ms`, tells the rest to stop,
  * hands their runs back (release, so that others take them at once), flushes hints, stores offsets,

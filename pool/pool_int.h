@@ -25,6 +25,7 @@ struct pool {
     const struct config *cfg;
     struct broker *broker;
     struct broker_producer *producer;
+    struct pool_told told;
     char *tasks_topic, *intents_topic, *wakeups_topic, *dead_topic, *wakeups_group;
     struct names *names;
     struct span *handlers; /* names that this pod serves */
@@ -76,6 +77,10 @@ void *sweep_run(void *pool);
 /* Sleeps until that monotonic time or until the pool's state changes. Thread: any of the pool's. */
 void pool_sleep_until(struct pool *p, int64_t deadline_us);
 void pool_wake_sleepers(struct pool *p);
+
+/* To the pod: rows to publish, or to send, were committed. Thread: any. */
+void pool_tell_events(const struct pool *p);
+void pool_tell_intents(const struct pool *p);
 
 /* A run is due: here first, while there is room; else another pod may hear it. Thread: any. */
 void hint_run(struct pool *p, struct uuid run_id, int64_t epoch);

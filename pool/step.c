@@ -64,6 +64,8 @@ static bool is_adopted(const struct commit_request *r, struct span operation_id)
 
 void step_hints(struct pool *p, const struct session *s, const struct commit_request *r)
 {
+    bool to_send = false;
+    pool_tell_events(p);
     for (size_t i = 0; i < r->decision.intent_n; i++) {
         const struct fence_intent *from = &r->decision.intents[i];
         if (is_adopted(r, from->operation_id))
@@ -76,7 +78,10 @@ void step_hints(struct pool *p, const struct session *s, const struct commit_req
             .request_digest = from->digest,
         };
         produce(p, p->intents_topic, s->run_id, intent_encode(&intent, r->arena));
+        to_send = true;
     }
+    if (to_send)
+        pool_tell_intents(p);
     if (r->due)
         hint_run(p, s->run_id, s->epoch + 1);
 }

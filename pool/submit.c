@@ -235,8 +235,10 @@ static void offer_all(struct submit *s, const struct verb *verb, struct task_rec
     while (n > 0) {
         arena_reset(s->call);
         enum outcome o = verb->offer(s, records, n);
-        if (o == OUTCOME_OK)
+        if (o == OUTCOME_OK) {
+            pool_tell_events(s->pool);
             return;
+        }
         enum outcome_class class = outcome_class(o);
         bool data = class == CLASS_REFUSED || class == CLASS_DONE || o == OUTCOME_DB_BUG;
         if (!data) {

@@ -108,6 +108,8 @@ static bool sweep_once(struct sweep *s)
         return false;
     }
     count_parts(&row);
+    if (row.deadlines > 0 || row.exhausted > 0 || row.leases_expired > 0 || row.claims_expired > 0)
+        pool_tell_events(p);
     hint_due(s, &row.due);
     letters(s, row.missing.text);
     return row.leases_expired >= limit || row.timers_due >= limit || row.claims_expired >= limit;

@@ -41,6 +41,7 @@ def main():
     if not arguments.binary or not os.access(arguments.binary, os.X_OK):
         print("run.py: --binary must name holdfast-test; build it with: cmake --build build/debug", file=sys.stderr)
         return 2
+    arguments.binary = os.path.abspath(arguments.binary)  # pods run in folders of their own
     import services
     directory = tempfile.mkdtemp(prefix="holdfast-scenes-")
     os.chmod(directory, 0o755)   # PostgreSQL runs as another user when we are root
