@@ -10,13 +10,15 @@ DECLARE
 
         "claim_operations": "w", "claim_unknown": "w", "claim_queries": "w", "record_query": "w",
         "record_result": "w", "record_not_sent": "w", "record_unknown": "w", "expire_claims": "w",
-        "converge": "wo",
+        "converge": "wo", "compensate": "wo", "undo_due": "wo",
+        "resolve": "o", "cancel_operation": "o", "raise_capability": "o",
 
         "service_acquire": "w", "service_renew": "w", "service_release": "w",
         "events_read": "w", "events_delete": "w", "relay_position": "wov", "barrier": "w",
 
         "gate_status": "wov", "gate_close": "wo", "gate_open": "o",
-        "register": "w", "known": "wov", "server_facts": "wov", "stats": "wov", "backlog": "wov", "story": "wov"
+        "register": "w", "known": "wov", "server_facts": "wov", "stats": "wov", "backlog": "wov", "story": "wov",
+        "operation_story": "wov"
     }';
     v_function record;
     v_object   record;

@@ -9,7 +9,8 @@
 --           run_mismatch (the run is not this task's); missing; waiting (no such task yet: applied by the submission that
 --           makes it within control_grace, else missing); duplicate (first_outcome), request_conflict; invalid.
 -- The run ends first; then, in a later statement, its prepared and unsent operations. Others keep their state and are
--- named in detached. A holder hears it from renew.
+-- named in detached, and policies says what happens to each: [{"operation_id", "status", "policy", "what"}]. A holder
+-- hears it from renew.
 -- Errors: 22023, 25001; 55P03; 40001 as in submit.
 -- Locks: tasks, runs, operations; requests by insert in key order. For a task that is not there a row is inserted and
 --        deleted again: the submission that makes it at this moment waits, and then sees what is waiting for it.
@@ -17,7 +18,8 @@
 CREATE OR REPLACE FUNCTION @iface@.cancel(
     p_tenant text[], p_task text[], p_key text[], p_own_key boolean[], p_digest text[], p_source text[], p_by text[],
     p_run_id uuid[], p_reason text[], p_record jsonb[])
-RETURNS TABLE (item integer, outcome text, first_outcome text, run_id uuid, status text, detached text[])
+RETURNS TABLE (item integer, outcome text, first_outcome text, run_id uuid, status text, detached text[],
+    policies jsonb)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, @schema@, pg_temp
 SET lock_timeout = '5s'
@@ -107,9 +109,21 @@ BEGIN
 
     RETURN QUERY
     SELECT g.n, v_outcome[g.n], v_first[g.n], v_run[g.n], r.status,
-           CASE WHEN r.status NOT IN ('pending', 'running') THEN @schema@.in_doubt(r.run_id) END
+           CASE WHEN r.status NOT IN ('pending', 'running') THEN @schema@.in_doubt(r.run_id) END,
+           CASE WHEN r.status NOT IN ('pending', 'running') THEN @schema@.cancel_policies(@schema@.in_doubt(r.run_id)) END
     FROM generate_series(1, v_n) AS g(n)
     LEFT JOIN @schema@.agent_runs r ON r.run_id = v_run[g.n];
+END $$;
+
+-- cancel_policies(p_operation_ids[]): what becomes of operations that may go on after their run was cancelled, in the order
+-- given; NULL when there is none.
+CREATE OR REPLACE FUNCTION @schema@.cancel_policies(p_operation_ids text[]) RETURNS jsonb
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    RETURN (SELECT jsonb_agg(jsonb_build_object('operation_id', o.operation_id, 'status', o.status,
+                                 'policy', @schema@.policy_of(o.declaration), 'what', @schema@.cancel_outlook(o)) ORDER BY u.ord)
+            FROM unnest(p_operation_ids) WITH ORDINALITY AS u(operation_id, ord)
+            JOIN @schema@.tool_operations o ON o.operation_id = u.operation_id);
 END $$;
 
 -- control_tasks: the task that each control record speaks of, out of its run where it names only that. A run's task never

@@ -31,6 +31,10 @@ BEGIN
     DELETE FROM @schema@.ready y WHERE y.run_id = ANY (h.run_ids);
     DELETE FROM @schema@.timers m WHERE m.run_id = ANY (h.run_ids);
     PERFORM @schema@.cancel_open(p_t, h.run_ids);
+    -- What is in flight may finish; what its tool wants done about that is remembered until it is registered (undo_due).
+    UPDATE @schema@.tool_operations o SET undo = @schema@.undo_of(o.declaration)
+    WHERE o.run_id = ANY (h.run_ids) AND o.status IN ('dispatching', 'unknown') AND o.compensates IS NULL
+      AND @schema@.undo_of(o.declaration) IS NOT NULL;
     UPDATE @schema@.run_data d SET failure = u.detail
     FROM unnest(h.run_ids, h.details) AS u(run_id, detail) WHERE d.run_id = u.run_id;
 

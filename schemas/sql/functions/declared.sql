@@ -33,3 +33,9 @@ RETURN CASE WHEN p_declaration ->> 'on_cancel' IN ('remote_cancel', 'compensate'
 CREATE OR REPLACE FUNCTION @schema@.operation_key(p_tenant text, p_run uuid, p_step text, p_version integer) RETURNS text
 LANGUAGE sql IMMUTABLE
 RETURN p_tenant || '/' || p_run || '/' || p_step || '/' || p_version;
+
+-- undo_of(…): the policy, where a tool is declared to carry it out; else NULL.
+CREATE OR REPLACE FUNCTION @schema@.undo_of(p_declaration jsonb) RETURNS text
+LANGUAGE sql IMMUTABLE
+RETURN CASE WHEN p_declaration ->> 'on_cancel' = 'remote_cancel' AND p_declaration ->> 'remote_cancel_tool' <> '' THEN 'remote_cancel'
+            WHEN p_declaration ->> 'on_cancel' = 'compensate' AND p_declaration ->> 'compensate_tool' <> '' THEN 'compensate' END;

@@ -101,6 +101,7 @@ BEGIN
         UPDATE @schema@.tool_operations o
            SET status = 'unknown', attempts = o.attempts + 1, revision = o.revision + 1, updated_at = t,
                first_sent_at = o.created_at,
+               escalate_at = o.created_at + @schema@.declared(o.declaration, 'escalate_after_ms')::float8 * interval '1 millisecond',
                not_before = @schema@.due_again(o.capability, o.declaration, o.created_at, o.retention_ms, t,
                                                @schema@.back_off_ms(o.attempts + 1))
          WHERE o.status = 'prepared' OR (o.status = 'unknown' AND o.attempts = o.attempts_not_sent)

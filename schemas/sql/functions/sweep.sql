@@ -11,6 +11,7 @@
 --   requests_missing  controls whose task never came; missing: of those that are records, to be dead-lettered,
 --                     [{"tenant_id", "task_id", "request_key", "verb", "source", "by", "record"}, …]. The record stays in
 --                     `requests`, for this answer may be lost
+--   escalated         doubts that have lasted as long as their tool declares a person need not be asked
 --   tokens_pruned     claim tokens past control.token_keep_ms
 --   due               run ids that may be acquired now: worth a hint
 -- Outcomes: ok; not_holder (nothing was done).
@@ -20,7 +21,7 @@
 --         operation_evidence, run_history, outbox_events.
 CREATE OR REPLACE FUNCTION @iface@.sweep(p_owner text, p_epoch bigint, p_limit integer)
 RETURNS TABLE (outcome text, leases_expired integer, timers_due integer, deadlines integer, exhausted integer,
-    claims_expired integer, requests_missing integer, tokens_pruned integer, due uuid[], missing jsonb)
+    claims_expired integer, requests_missing integer, tokens_pruned integer, due uuid[], missing jsonb, escalated integer)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, @schema@, pg_temp
 SET lock_timeout = '5s'
@@ -46,6 +47,7 @@ DECLARE
     v_missing  integer := 0;
     v_records  jsonb;
     v_pruned   integer;
+    v_escalated integer;
     t          timestamptz := clock_timestamp();
 BEGIN
     PERFORM @schema@.batch_check('sweep', '{0}');
@@ -54,7 +56,7 @@ BEGIN
     END IF;
     IF NOT EXISTS (SELECT 1 FROM @schema@.service_leases s
                    WHERE s.name = 'sweep' AND s.owner = p_owner AND s.epoch = p_epoch AND s.expires_at > t) THEN
-        RETURN QUERY SELECT 'not_holder', 0, 0, 0, 0, 0, 0, 0, '{}'::uuid[], NULL::jsonb;
+        RETURN QUERY SELECT 'not_holder', 0, 0, 0, 0, 0, 0, 0, '{}'::uuid[], NULL::jsonb, 0;
         RETURN;
     END IF;
     SELECT c.token_keep_ms * interval '1 millisecond' INTO STRICT v_keep FROM @schema@.control c WHERE c.the_one;
@@ -119,11 +121,12 @@ BEGIN
     END IF;
 
     SELECT x.expired INTO v_claims FROM @iface@.expire_claims(least(p_limit, 1000)) x;
+    v_escalated := @schema@.escalate(p_limit);
     DELETE FROM @schema@.claims c WHERE c.token IN (
         SELECT k.token FROM @schema@.claims k WHERE k.made_at < t - v_keep LIMIT p_limit FOR UPDATE SKIP LOCKED);
     GET DIAGNOSTICS v_pruned = ROW_COUNT;
 
     RETURN QUERY SELECT 'ok', coalesce(cardinality(v_ready), 0) + coalesce(cardinality(v_fail), 0),
         coalesce(cardinality(v_woken), 0), v_deadline, coalesce(cardinality(v_fail), 0), coalesce(v_claims, 0), v_missing,
-        v_pruned, coalesce(v_ready, '{}') || coalesce(v_woken, '{}'), v_records;
+        v_pruned, coalesce(v_ready, '{}') || coalesce(v_woken, '{}'), v_records, v_escalated;
 END $$;

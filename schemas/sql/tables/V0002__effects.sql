@@ -24,7 +24,8 @@ CREATE INDEX tool_operations_dispatching_idx ON @schema@.tool_operations (dispat
 CREATE INDEX tool_operations_queried_idx ON @schema@.tool_operations (tool_name) WHERE query_owner IS NOT NULL;
 CREATE INDEX tool_operations_escalate_idx ON @schema@.tool_operations (escalate_at)
     WHERE status = 'unknown' AND escalate_at IS NOT NULL;
-CREATE INDEX tool_operations_undo_idx ON @schema@.tool_operations (tool_name, operation_id) WHERE undo IS NOT NULL;
+CREATE INDEX tool_operations_undo_idx ON @schema@.tool_operations (tool_name, operation_id)
+    WHERE (undo = 'remote_cancel' AND status IN ('dispatching', 'unknown')) OR (undo = 'compensate' AND status = 'succeeded');
 
 -- Limits of a tool over all pods, out of its latest declaration. No row: none. A claim takes the row with SKIP LOCKED and
 -- leaves the tool alone when it does not get it.
@@ -36,3 +37,7 @@ CREATE TABLE @schema@.tool_limits (
     tokens        double precision NOT NULL DEFAULT 1, -- of the bucket at tokens_at
     tokens_at     timestamptz      NOT NULL DEFAULT clock_timestamp()
 ) WITH (fillfactor = 50);
+
+-- Their answers have one column more: made anew by this migration.
+DROP FUNCTION IF EXISTS @iface@.cancel(text[], text[], text[], boolean[], text[], text[], text[], uuid[], text[], jsonb[]);
+DROP FUNCTION IF EXISTS @iface@.sweep(text, bigint, integer);

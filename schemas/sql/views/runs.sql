@@ -78,7 +78,8 @@ FROM @schema@.ready y GROUP BY y.handler;
 CREATE VIEW @schema@.unknown_operations AS
 SELECT o.operation_id, r.tenant_id, r.task_id, o.run_id, r.status AS run_status, o.step_id, o.tool_name, o.capability,
        o.attempts, o.attempts_not_sent, o.first_sent_at, clock_timestamp() - o.first_sent_at AS age, o.not_before,
-       o.dispatch_owner, o.dispatch_until, o.remote_id, o.external_key, o.revision, o.updated_at
+       o.dispatch_owner, o.dispatch_until, o.remote_id, o.external_key, o.revision, o.updated_at,
+       o.escalated_at, o.queries, o.query_owner, o.query_until, @schema@.policy_of(o.declaration) AS on_cancel, o.undo
 FROM @schema@.tool_operations o JOIN @schema@.agent_runs r ON r.run_id = o.run_id
 WHERE o.status = 'unknown' AND o.attempts <> o.attempts_not_sent
 ORDER BY o.first_sent_at;

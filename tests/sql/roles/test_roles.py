@@ -13,12 +13,13 @@ TABLES = ["agent_tasks", "agent_runs", "run_data", "worker_leases", "tool_operat
           "signals", "claims", "operation_evidence", "run_history", "refusals", "outbox_events", "relay_positions",
           "service_leases", "tool_limits", "schedules", "registry", "control", "gate_log", "gauges", "run_transition", "operation_transition"]
 WORKER = {"submit", "acquire", "claim", "renew", "release", "commit", "cancel", "retry", "signal", "sweep", "claim_operations",
-          "claim_unknown", "claim_queries", "record_query", "converge", "record_result", "record_not_sent", "record_unknown", "expire_claims", "service_acquire",
+          "claim_unknown", "claim_queries", "record_query", "converge", "compensate", "undo_due", "operation_story", "record_result", "record_not_sent", "record_unknown", "expire_claims", "service_acquire",
           "service_renew", "service_release", "events_read", "events_delete", "relay_position", "barrier", "gate_status",
           "gate_close", "register", "known", "server_facts", "stats", "backlog", "story"}
-OPERATOR = {"submit", "cancel", "retry", "signal", "converge", "relay_position", "gate_status", "gate_close", "gate_open", "known",
+OPERATOR = {"submit", "cancel", "retry", "signal", "converge", "compensate", "undo_due", "resolve",
+            "cancel_operation", "raise_capability", "operation_story", "relay_position", "gate_status", "gate_close", "gate_open", "known",
             "server_facts", "stats", "backlog", "story"}
-VIEWER = {"relay_position", "gate_status", "known", "server_facts", "stats", "backlog", "story"}
+VIEWER = {"operation_story", "relay_position", "gate_status", "known", "server_facts", "stats", "backlog", "story"}
 ALLOWED = {"worker": WORKER, "operator": OPERATOR, "viewer": VIEWER}
 
 WRITES = [
