@@ -11,6 +11,7 @@ import uuid
 
 import psycopg
 import pytest
+from psycopg.types.json import Jsonb
 
 import verbs
 from database import intent, item
@@ -27,7 +28,9 @@ class Field:
         self.db = db
         made = db.submit(*[{"task": f"t{uuid.uuid4().hex[:8]}"} for _ in range(RUNS)])
         got = db.acquire("pod", *[m.run_id for m in made])
-        plan = [[intent(g, s, capability="idempotency_key", declaration={"retention_ms": 600000}) for s in "abc"] for g in got]
+        self.declaration = {"retention_ms": 600000, "query": True, "on_cancel": "compensate", "compensate_tool": "pay",
+                            "escalate_after_ms": 0}
+        plan = [[intent(g, s, capability="idempotency_key", declaration=self.declaration) for s in "abc"] for g in got]
         answers = db.commit(*[item(g, "pod", intents=i) for g, i in zip(got, plan)])
         self.got = [vars(g) | {"revision": a.revision} for g, a in zip(got, answers)]
         self.operations = [o["operation_id"] for i in plan for o in i]
@@ -57,6 +60,11 @@ def lease(g):
     return {"run_id": g.run_id, "owner": "pod", "epoch": g.epoch}
 
 
+def seen(f, back):
+    """A person's acts on states that they may have been in."""
+    return [{"operation_id": o, "revision": random.randrange(4)} for o in f.some(f.operations, back)]
+
+
 FUNCTIONS = {
     "submit": lambda db, f, back: db.submit(*[{"task": g.task_id, "cancel_previous": random.random() < 0.3,
                                                "allow_unsettled": True} for g in f.some(f.got, back)]),
@@ -75,6 +83,21 @@ FUNCTIONS = {
     "record_not_sent": lambda db, f, back: recorded(db, "record_not_sent", f.some(f.claimed, back)),
     "record_unknown": lambda db, f, back: recorded(db, "record_unknown", f.some(f.claimed, back)),
     "expire_claims": lambda db, f, back: db.one("SELECT expired FROM holdfast_v1.expire_claims(20)"),
+    "converge": lambda db, f, back: verbs.converge(db, *[
+        {"operation_id": o, "verdict": random.choice(["succeeded", "failed_final", "absent"]), "owner": "q"}
+        for o in f.some(f.operations, back)]),
+    "claim_queries": lambda db, f, back: verbs.claim_queries(db, "q", limit=9, ttl_ms=20),
+    "record_query": lambda db, f, back: verbs.record_query(db, *[
+        {"operation_id": o, "owner": "q", "query": 1, "retry_ms": 0} for o in f.some(f.operations, back)]),
+    "resolve": lambda db, f, back: verbs.resolve(db, *seen(f, back)),
+    "cancel_operation": lambda db, f, back: verbs.cancel_operation(db, *seen(f, back)),
+    "raise_capability": lambda db, f, back: verbs.raise_capability(db, *[
+        a | {"capability": "idempotency_key", "declaration": f.declaration} for a in seen(f, back)]),
+    "compensate": lambda db, f, back: verbs.compensate(db, *[
+        {"operation_id": o, "tool": "pay"} for o in f.some(f.operations, back)]),
+    "register": lambda db, f, back: db.call("register", p_kind=(["tool"], "text[]"), p_names=(["pay"], "text[]"),
+        p_digests=([uuid.uuid4().hex], "text[]"), p_pod=("pod", "text"),
+        p_declarations=([Jsonb({"max_in_flight_total": 40})], "jsonb[]")),
     "gate_open": lambda db, f, back: db.sql("SELECT * FROM holdfast_v1.gate_open('test', 'test', true)"),
     "gate_close": lambda db, f, back: db.sql("SELECT * FROM holdfast_v1.gate_close('test', 'test')"),
 }

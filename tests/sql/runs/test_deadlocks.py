@@ -14,6 +14,7 @@ from database import Database, intent, item, lease
 import verbs
 
 RUNS = 24
+UNDONE = {"on_cancel": "compensate", "compensate_tool": "refund", "escalate_after_ms": 0}
 ROUNDS = 4
 
 
@@ -39,7 +40,7 @@ class World:
         self.tasks = [f"{self.tag}-{n:02}" for n in range(RUNS)]
         made = db.submit(*({"task": task, "max_attempts": 1000000} for task in self.tasks))
         got = db.acquire("a", *(m.run_id for m in made))
-        db.commit(*(item(g, "a", intents=[intent(g, "one"), intent(g, "two")]) for g in got))
+        db.commit(*(item(g, "a", intents=[intent(g, "one", declaration=UNDONE), intent(g, "two", capability="query")]) for g in got))
         self.runs = got
         self.operations = sorted(f"default/{g.run_id}/{step}/1" for g in got for step in ("one", "two"))
         db.release(*(lease(g, "a") for g in got[::3]))
@@ -110,12 +111,37 @@ class World:
     def record_unknown(self, side):
         self.record(side, "record_unknown", p_retry_ms=([0], "bigint[]"), p_evidence=([None], "jsonb[]"))
 
+    def facts(self, side, **more):
+        return [{"operation_id": o} | more for o in side.order(self.operations)]
+
+    def converge(self, side):
+        verbs.converge(side.db, *self.facts(side, verdict=random.choice(["succeeded", "failed_final", "absent"]), owner="q"))
+
+    def claim_queries(self, side):
+        verbs.claim_queries(side.db, "q", 1000, ttl_ms=random.choice([1, 60000]))
+
+    def record_query(self, side):
+        verbs.record_query(side.db, *self.facts(side, owner="q", query=1, retry_ms=0))
+
+    def resolve(self, side):
+        verbs.resolve(side.db, *self.facts(side, revision=random.choice([0, 1, 2])))
+
+    def cancel_operation(self, side):
+        verbs.cancel_operation(side.db, *self.facts(side, revision=random.choice([0, 1, 2])))
+
+    def raise_capability(self, side):
+        verbs.raise_capability(side.db, *self.facts(side, revision=random.choice([0, 1, 2]), capability="query", declaration={}))
+
+    def compensate(self, side):
+        verbs.compensate(side.db, *self.facts(side, tool="refund"))
+
     def expire_claims(self, side):
         side.db.call("expire_claims", p_limit=(1000, "integer"))
 
 
 VERBS = ["submit", "cancel", "retry", "signal", "acquire", "claim", "renew", "release", "commit", "finish", "sweep", "claim_operations",
-         "choose_operations", "record_result", "record_not_sent", "record_unknown", "expire_claims"]
+         "choose_operations", "record_result", "record_not_sent", "record_unknown", "expire_claims",
+         "converge", "claim_queries", "record_query", "resolve", "cancel_operation", "raise_capability", "compensate"]
 PASSING = ("40001", "55P03")  # a key used at the same moment; a row that stayed locked
 
 
