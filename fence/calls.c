@@ -30,6 +30,19 @@ static const struct db_column cancel_columns[] = {
 };
 const struct db_call call_cancel = DB_CALL("cancel", cancel_params, cancel_columns, 0);
 
+#define SIGNAL(member) DB_ITEM(0, struct fence_signal_item, member)
+static const struct db_param signal_params[] = {
+    SIGNAL(tenant),    SIGNAL(task),   SIGNAL(key),     SIGNAL(own_key),
+    SIGNAL(digest),    SIGNAL(source), SIGNAL(by),      SIGNAL(run_id),
+    SIGNAL(signal_id), SIGNAL(name),   SIGNAL(payload), SIGNAL(record),
+};
+#define SIGNALLED(member) DB_COLUMN(struct fence_signal_result, member)
+static const struct db_column signal_columns[] = {
+    SIGNALLED(item),   SIGNALLED(outcome), SIGNALLED(first_outcome),
+    SIGNALLED(run_id), SIGNALLED(woke),    SIGNALLED(epoch),
+};
+const struct db_call call_signal = DB_CALL("signal", signal_params, signal_columns, 0);
+
 #define RETRY(member) DB_ITEM(0, struct fence_retry_item, member)
 static const struct db_param retry_params[] = {
     RETRY(tenant),          RETRY(task),   RETRY(key),         RETRY(own_key),    RETRY(digest),
@@ -181,7 +194,7 @@ static const struct db_param sweep_params[] = {
 static const struct db_column sweep_columns[] = {
     SWEPT(outcome),   SWEPT(leases_expired), SWEPT(timers_due),       SWEPT(deadlines),
     SWEPT(exhausted), SWEPT(claims_expired), SWEPT(requests_missing), SWEPT(tokens_pruned),
-    SWEPT(due),       SWEPT(missing),
+    SWEPT(due),       SWEPT(missing),        SWEPT(doubtful),
 };
 const struct db_call call_sweep = DB_CALL("sweep", sweep_params, sweep_columns, 0);
 
@@ -222,10 +235,10 @@ static const struct db_column clock_columns[] = {DB_COLUMN(struct fence_clock, c
 const struct db_call call_clock = DB_CALL_BARE("server_facts", clock_columns, DB_READ);
 
 const struct db_call *const fence_calls[] = {
-    &call_submit,          &call_cancel,   &call_retry,           &call_acquire,
-    &call_claim,           &call_renew,    &call_release,         &call_commit,
-    &call_sweep,           &call_register, &call_service_acquire, &call_service_renew,
-    &call_service_release, &call_known,    &call_gate_status,     &call_backlog,
-    &call_clock,
+    &call_submit,        &call_cancel,          &call_signal,   &call_retry,
+    &call_acquire,       &call_claim,           &call_renew,    &call_release,
+    &call_commit,        &call_sweep,           &call_register, &call_service_acquire,
+    &call_service_renew, &call_service_release, &call_known,    &call_gate_status,
+    &call_backlog,       &call_clock,
 };
 const size_t fence_call_n = COUNT_OF(fence_calls);

@@ -298,6 +298,17 @@ enum outcome fence_cancel(struct fence *f, const struct fence_cancel_item *items
     return o;
 }
 
+enum outcome fence_signal(struct fence *f, const struct fence_signal_item *items, size_t n,
+                          struct arena *arena, struct fence_signal_result **ret_results)
+{
+    struct db_group group = {items, n};
+    void *rows;
+    enum outcome o = call_items(f, &call_signal, NULL, &group, n, arena, &rows);
+    if (o == OUTCOME_OK)
+        *ret_results = rows;
+    return o;
+}
+
 enum outcome fence_retry(struct fence *f, const struct fence_retry_item *items, size_t n,
                          struct arena *arena, struct fence_retry_result **ret_results)
 {

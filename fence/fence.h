@@ -124,6 +124,28 @@ MUST_CHECK enum outcome fence_cancel(struct fence *f, const struct fence_cancel_
                                      size_t n, struct arena *arena,
                                      struct fence_cancel_result **ret_results);
 
+struct fence_signal_item {
+    struct span tenant, task; /* task NULL: the run alone names it */
+    struct span key;
+    bool own_key;
+    struct span digest, source, by;
+    struct uuid_opt run_id;
+    struct span signal_id, name;
+    struct json_span payload; /* NULL: none */
+    struct json_span record;  /* kept while it waits for its task */
+};
+struct fence_signal_result {
+    int32_t item;
+    enum outcome outcome;
+    struct span first_outcome;
+    struct uuid run_id;
+    bool woke; /* the run is due, and would get `epoch` + 1 */
+    int64_t epoch;
+};
+MUST_CHECK enum outcome fence_signal(struct fence *f, const struct fence_signal_item *items,
+                                     size_t n, struct arena *arena,
+                                     struct fence_signal_result **ret_results);
+
 struct fence_retry_item {
     struct span tenant, task;
     struct span key;
@@ -311,6 +333,7 @@ struct fence_sweep {
     int32_t leases_expired, timers_due, deadlines, exhausted, claims_expired, requests_missing,
         tokens_pruned;
     struct db_uuids due;
+    struct db_texts doubtful; /* tools of operations that are in doubt since their claim ran out */
     struct json_span missing; /* array of records whose task never came: to be dead-lettered */
 };
 /* Holder of the service lease "sweep" only. */

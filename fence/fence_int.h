@@ -60,7 +60,7 @@ enum {
     COMMIT_GROUPS
 };
 
-extern const struct db_call call_submit, call_cancel, call_retry, call_acquire, call_claim,
+extern const struct db_call call_submit, call_cancel, call_signal, call_retry, call_acquire, call_claim,
     call_renew, call_release, call_commit, call_service_acquire, call_service_renew,
     call_service_release, call_sweep, call_register, call_known, call_gate_status, call_backlog,
     call_clock;

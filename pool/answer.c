@@ -274,7 +274,8 @@ static bool decide_plan(struct reading *r)
         return refuse(r, "\"wait\": \"none\" waits for no operations and no time");
     if (none && d->intent_n == 0 && span_is_null(d->checkpoint.text) && d->event_n == 0 &&
         d->detach_n == 0)
-        return refuse(r, "\"plan\" without anything in it would be asked for again at once, for ever");
+        return refuse(r,
+                      "\"plan\" without anything in it would be asked for again at once, for ever");
     if (none)
         return true;
     if (d->wait_for == NULL)
@@ -334,7 +335,21 @@ static bool decide_fail(struct reading *r)
 
 static bool decide_wait_signal(struct reading *r)
 {
-    return refuse(r, "the decision \"wait_signal\" is not supported in this version");
+    bool timed = false; /* a time-out; without one it waits until it is told, or cancelled */
+    const struct json_value *name = json_get(r->line, "name");
+    if (!read_until(r, &timed))
+        return false;
+    struct span text = json_text(name);
+    if (name == NULL)
+        return refuse(r, "\"wait_signal\" needs \"name\"");
+    if (span_is_null(text) || !identifier_valid(text, MESSAGE_MAX_SIGNAL_NAME))
+        return refuse(r, "\"name\" must be 1 to %d characters of A-Z a-z 0-9 _ . : -",
+                      MESSAGE_MAX_SIGNAL_NAME);
+    r->d->word = "wait_signal";
+    r->d->wait_mode = SPAN_LIT("none");
+    r->d->wait_signal = arena_dup(r->arena, text);
+    r->d->release = true;
+    return true;
 }
 
 #define FIELDS_MAX 8
@@ -378,8 +393,9 @@ static bool read_decision(struct reading *r)
     }
     struct span near = span_is_null(word) ? SPAN_NULL : nearest_name(word, words, COUNT_OF(words));
     if (span_is_null(near))
-        return refuse(r, "\"%.*s\" is no decision: continue, plan, sleep, succeed or fail",
-                      SPAN_ARG(word));
+        return refuse(
+            r, "\"%.*s\" is no decision: continue, plan, sleep, wait_signal, succeed or fail",
+            SPAN_ARG(word));
     return refuse(r, "\"%.*s\" is no decision; did you mean \"%.*s\"?", SPAN_ARG(word),
                   SPAN_ARG(near));
 }

@@ -60,5 +60,6 @@ size_t round_pick(struct task_record **records, size_t n, size_t max, struct are
 struct fence_submit_item submit_item(const struct task_record *r);
 struct fence_cancel_item cancel_item(const struct task_record *r);
 struct fence_retry_item retry_item(const struct task_record *r);
+struct fence_signal_item signal_item(const struct task_record *r);
 
 #endif

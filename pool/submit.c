@@ -83,9 +83,6 @@ static void check(struct submit *s, struct task_record *r)
             check_plan(s, r);
         return;
     case MESSAGE_SIGNAL:
-        record_reject(r, REJECT_NOT_SUPPORTED, SPAN_LIT("/type"),
-                      SPAN_LIT("\"signal\" is not supported in this version"));
-        return;
     case MESSAGE_CANCEL:
     case MESSAGE_RETRY:
         return;
@@ -167,6 +164,27 @@ static enum outcome offer_cancels(struct submit *s, struct task_record **records
         enum outcome answer = rows[i].outcome;
         metric_add(METRIC_CONTROL, LABELS("cancel", outcome_word(answer)), 1);
         log_answer(records[i], answer, rows[i].run_id);
+        finish_record(s, records[i],
+                      goes_nowhere(answer) || is_invalid(answer, rows[i].first_outcome), answer);
+    }
+    return o;
+}
+
+static enum outcome offer_signals(struct submit *s, struct task_record **records, size_t n)
+{
+    struct fence_signal_item *items = arena_array(s->call, n, sizeof(*items));
+    struct fence_signal_result *rows;
+    for (size_t i = 0; i < n; i++)
+        items[i] = signal_item(records[i]);
+    enum outcome o = fence_signal(s->fence, items, n, s->call, &rows);
+    if (o != OUTCOME_OK)
+        return o;
+    for (size_t i = 0; i < n; i++) {
+        enum outcome answer = rows[i].outcome;
+        metric_add(METRIC_CONTROL, LABELS("signal", outcome_word(answer)), 1);
+        log_answer(records[i], answer, rows[i].run_id);
+        if (rows[i].woke)
+            hint_run(s->pool, rows[i].run_id, rows[i].epoch + 1);
         finish_record(s, records[i],
                       goes_nowhere(answer) || is_invalid(answer, rows[i].first_outcome), answer);
     }
@@ -271,8 +289,9 @@ static size_t verb_of(const struct task_record *r)
         return 1;
     case MESSAGE_RETRY:
         return 2;
-    case MESSAGE_SUBMIT:
     case MESSAGE_SIGNAL:
+        return 3;
+    case MESSAGE_SUBMIT:
         return 0;
     }
     return 0;
@@ -281,7 +300,8 @@ static size_t verb_of(const struct task_record *r)
 /* The first n pending ones: no two of one task, so that the order of the verbs does not matter. */
 static void submit_round(struct submit *s, size_t n)
 {
-    static const struct verb verbs[] = {{offer_submits}, {offer_cancels}, {offer_retries}};
+    static const struct verb verbs[] = {
+        {offer_submits}, {offer_cancels}, {offer_retries}, {offer_signals}};
     struct task_record **records[COUNT_OF(verbs)];
     size_t counts[COUNT_OF(verbs)] = {0};
     for (size_t v = 0; v < COUNT_OF(verbs); v++)

@@ -147,3 +147,22 @@ struct fence_retry_item retry_item(const struct task_record *r)
         .tracestate = m->tracestate,
     };
 }
+
+struct fence_signal_item signal_item(const struct task_record *r)
+{
+    const struct message *m = &r->message;
+    return (struct fence_signal_item){
+        .tenant = m->tenant_id,
+        .task = m->task_id,
+        .key = m->request_key,
+        .own_key = m->own_key,
+        .digest = m->digest,
+        .source = m->source,
+        .by = m->by,
+        .run_id = run_of(m),
+        .signal_id = m->signal_id,
+        .name = m->name,
+        .payload = {m->payload},
+        .record = {m->record},
+    };
+}

@@ -113,6 +113,24 @@ static void a_sleep_is_reckoned_on_the_databases_clock(void **state)
     refused("{\"decision\":\"sleep\",\"until\":\"tomorrow\"}", "a time like");
 }
 
+/* Whoever takes the run over asks for the same effect under the same name. */
+static void an_identity_has_nothing_of_its_session(void **state)
+{
+    (void)state;
+    static const char pay[] = "{\"decision\":\"plan\",\"intents\":[{\"id\":\"pay\",\"tool\":"
+                              "\"payments\",\"request\":{}}]}";
+    session.owner = SPAN_LIT("p1/1");
+    session.epoch = 1;
+    struct fence_intent first = read(pay).intents[0];
+    session.owner = SPAN_LIT("p2/9");
+    session.epoch = 7;
+    session.revision = 3;
+    struct fence_intent again = read(pay).intents[0];
+    same(first.operation_id, "acme/" RUN "/pay/1");
+    same(again.operation_id, "acme/" RUN "/pay/1");
+    same(again.external_key, "acme/" RUN "/pay/1");
+}
+
 static void intents_become_operations_with_an_identity(void **state)
 {
     (void)state;
@@ -190,7 +208,8 @@ static void what_is_not_known_is_refused_by_name(void **state)
     refused("{\"decision\":7}", "is no decision");
     refused("{\"decision\":\"succeed\",\"outptu\":{}}", "did you mean \"output\"");
     refused("{\"decision\":\"continue\",\"checkpoint\":[]}", "must be an object");
-    refused("{\"decision\":\"wait_signal\",\"name\":\"go\"}", "not supported in this version");
+    refused("{\"decision\":\"wait_signal\"}", "needs \"name\"");
+    refused("{\"decision\":\"wait_signal\",\"name\":\"a b\"}", "must be 1 to");
     refused("{\"decision\":\"continue\"", "");
 }
 
@@ -202,6 +221,7 @@ int main(void)
         CASE(the_plain_decisions),
         CASE(a_sleep_is_reckoned_on_the_databases_clock),
         CASE(intents_become_operations_with_an_identity),
+        CASE(an_identity_has_nothing_of_its_session),
         CASE(a_plan_that_cannot_be_is_told),
         CASE(events_and_detached_operations),
         CASE(signals_that_were_shown_are_consumed),

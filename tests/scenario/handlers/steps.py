@@ -4,6 +4,7 @@
     {"saves": 2}                  two intermediate checkpoints, {"saved": 1} and {"saved": 2}
     {"wait": "/dir/go.EPOCH"}     then waits until that file is there (EPOCH becomes the epoch that executes it)
     {"die": true}                 kills its own pod, as a handler that exhausts the machine would
+    {"wait_signal": "go", "ms": 500}      waits for that signal, at most so long; then success with what it was told
     {"call": {"tool": …, "request": …}}   then one tool call, and success when it is settled
     {"fail": "why"}               then a final failure; without any of these: success
 """
@@ -52,6 +53,14 @@ def step(context):
         file = wanted["wait"].replace("EPOCH", str(context["epoch"]))
         while not os.path.exists(file):
             time.sleep(0.02)
+    if "wait_signal" in wanted:
+        told = context.get("signals", [])
+        if told:
+            return {"decision": "succeed", "output": {"signals": [[s["name"], s.get("payload")] for s in told]}}
+        if context.get("woke_reason") == "timeout":
+            return {"decision": "succeed", "output": {"signals": []}}
+        limit = {"ms": wanted["ms"]} if "ms" in wanted else {}
+        return {"decision": "wait_signal", "name": wanted["wait_signal"], **limit}
     if "call" in wanted:
         return {"decision": "plan", "checkpoint": {"planned": True}, "wait": "all", "intents": [
             {"id": "call", "tool": wanted["call"]["tool"], "request": wanted["call"]["request"]}]}
