@@ -4,10 +4,9 @@
 #include "base/log.h"
 #include "base/metric.h"
 
-void converged_note(struct outbox *outbox, const char *tool, const struct ledger_fact *fact,
+void converged_note(const char *tool, const struct ledger_fact *fact,
                     const struct ledger_recorded *row)
 {
-    (void)outbox;
     metric_add(METRIC_CONVERGED, LABELS(tool, outcome_word(row->outcome)), 1);
     bool odd = row->outcome != OUTCOME_SETTLED && row->outcome != OUTCOME_EVIDENCE_ONLY;
     if (row->outcome == OUTCOME_CONTRADICTION) {

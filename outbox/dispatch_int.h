@@ -95,7 +95,7 @@ struct span judge_remote_id(const struct json_value *body, struct span declarati
 bool judge_is_repeated(const struct dispatch *d); // an earlier attempt may have been sent
 
 // converged.c: counts and logs what the ledger made of a fact; tells the runs that it woke.
-void converged_note(struct outbox *outbox, const char *tool, const struct ledger_fact *fact,
+void converged_note(const char *tool, const struct ledger_fact *fact,
                     const struct ledger_recorded *row);
 void converged_wake(struct outbox *outbox, const struct ledger_recorded *rows, size_t n,
                     struct arena *arena);

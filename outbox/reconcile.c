@@ -230,7 +230,7 @@ static enum outcome record_facts(struct reconciler *r, struct question *const *i
     for (size_t i = 0; outcome == OUTCOME_OK && i < rows_n; i++) {
         size_t at = (size_t)rows[i].item - 1;
         if (rows[i].item >= 1 && at < n) {
-            converged_note(r->outbox, items[at]->tool->config->name, &facts[at], &rows[i]);
+            converged_note(items[at]->tool->config->name, &facts[at], &rows[i]);
         }
     }
     converged_wake(r->outbox, rows, rows_n, r->arena);

@@ -121,6 +121,51 @@ static void finish(struct dispatch *const *items, size_t n)
     }
 }
 
+// A remote's word that came after its claim is a fact all the same: the ledger decides what it is
+// worth. Best effort: what was said is in the evidence already.
+static void converge_late(struct settler *s, struct dispatch *const *items, size_t n,
+                          const struct ledger_recorded *rows, size_t rows_n)
+{
+    struct ledger_fact *facts = arena_array(s->arena, rows_n + 1, sizeof *facts);
+    size_t facts_n = 0;
+    for (size_t i = 0; i < rows_n; i++) {
+        size_t at = (size_t)rows[i].item - 1;
+        if (rows[i].outcome != OUTCOME_LATE || rows[i].item < 1 || at >= n) {
+            continue;
+        }
+        const struct dispatch *d = items[at];
+        facts[facts_n++] = (struct ledger_fact){
+            .operation_id = d->claim.operation_id,
+            .attempt = {.v = d->claim.attempt},
+            .owner = d->owner,
+            .digest = d->claim.request_digest,
+            .verdict = span_of(verdict_word(d->verdict)),
+            .remote_id = d->remote_id,
+            .result = {d->result},
+            .evidence = {d->evidence},
+            .by = SPAN_LIT("late answer"),
+        };
+    }
+    struct ledger_recorded *judged = NULL;
+    size_t judged_n = 0;
+    if (facts_n == 0) {
+        return;
+    }
+    enum outcome outcome = ledger_converge(s->lane, facts, facts_n, s->arena, &judged, &judged_n);
+    if (outcome != OUTCOME_OK) {
+        log_event(LOG_WARN, "dispatch.late_not_judged", LOG_INT("items", facts_n),
+                  LOG_OUTCOME(outcome), LOG_TEXT("detail", fence_error(s->lane)));
+        return;
+    }
+    for (size_t i = 0; i < judged_n; i++) {
+        size_t at = (size_t)judged[i].item - 1;
+        if (judged[i].item >= 1 && at < facts_n) {
+            converged_note("late", &facts[at], &judged[i]);
+        }
+    }
+    converged_wake(s->outbox, judged, judged_n, s->arena);
+}
+
 static enum outcome call(struct settler *s, enum ledger_verb verb, struct dispatch *const *items,
                          size_t n)
 {
@@ -141,6 +186,9 @@ static enum outcome call(struct settler *s, enum ledger_verb verb, struct dispat
                 !told_before(rows, &rows[i])) { // due at the epoch after the last one
                 outbox_send_wakeup(s->outbox, rows[i].run_id, rows[i].epoch + 1, s->arena);
             }
+        }
+        if (verb == LEDGER_RESULT) {
+            converge_late(s, items, n, rows, rows_n);
         }
     }
     return outcome;

@@ -12,6 +12,11 @@ A fault is chosen by the query (?fault=close_after&status=500&delay_ms=200) or b
     POST /_release  answers what hangs
     POST /_reset    forgets everything
 
+    GET  /effects/<key>     what was executed under that key: 200 with the answer it got, 404
+    GET  /named/<key>       the resource of that name: 200 with name, tag, owner and spec, 404
+Neither counts as a request, nor takes from a script.
+
+Paths that begin with /named create the resource that the body's metadata.name names, once: 409 when it is there.
 Paths that begin with /idem execute once per Idempotency-Key (same key with another body: 422) and repeat the stored
 answer; every other path executes on each request.
 
@@ -41,8 +46,10 @@ class Remote:
         self.executions = []
         self.by_key = {}
         self.stored = {}
+        self.named = {}
         self.scripts = {}
         self.requests = 0
+        self.questions = 0
         self.resets = 0
         self.connections = 0
         self.held = []
@@ -54,6 +61,13 @@ class Remote:
         """Counts an execution; for /idem paths at most one a key. Returns (status, stored body or None)."""
         key = request["headers"].get("idempotency-key", "").strip('"')
         digest = hashlib.sha256(request["body"]).hexdigest()
+        if request["path"].startswith("/named"):
+            body = json.loads(request["body"])
+            key = body["metadata"]["name"]
+            if key in self.named:
+                return 409, {"error": "there is a resource of this name"}
+            spec = {name: value for name, value in body.items() if name != "metadata"}
+            self.named[key] = {"name": key, "tag": key, "owner": "holdfast", "spec": dict(spec, size="default")}
         if request["path"].startswith("/idem"):
             known = self.stored.get(key)
             if known is not None:
@@ -79,7 +93,7 @@ class Remote:
 
     def ledger(self):
         return {"executions": self.executions, "by_key": self.by_key, "requests": self.requests,
-                "connections": self.connections, "resets": self.resets}
+                "questions": self.questions, "connections": self.connections, "resets": self.resets}
 
 
 def head(status, length=None, extra=()):
@@ -117,6 +131,18 @@ async def read_request(reader):
     parts = urllib.parse.urlsplit(target)
     query = {k: v[-1] for k, v in urllib.parse.parse_qs(parts.query).items()}
     return {"method": method, "path": parts.path, "query": query, "headers": headers, "body": body}
+
+
+def look_up(remote, writer, request):
+    """Questions about what was executed."""
+    _, kind, key = request["path"].split("/", 2)
+    key = urllib.parse.unquote(key)
+    if kind == "named":
+        found = remote.named.get(key)
+    else:
+        found = remote.stored[key]["answer"] if key in remote.stored else None
+    remote.questions += 1
+    answer(writer, 200 if found else 404, found or {"error": "no such operation"})
 
 
 def control(remote, writer, request):
@@ -210,6 +236,10 @@ async def serve(remote, reader, writer):
                     remote.connections -= 1
                     counted = False
                 control(remote, writer, request)
+                await writer.drain()
+                continue
+            if request["method"] == "GET" and request["path"].startswith(("/effects/", "/named/")):
+                look_up(remote, writer, request)
                 await writer.drain()
                 continue
             remote.requests += 1
