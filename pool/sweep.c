@@ -89,6 +89,13 @@ static void letters(struct sweep *s, struct span missing)
         dead_send_control(s->pool->dead, it.value);
 }
 
+/* Whoever claimed them is gone and cannot count them. */
+static void count_doubtful(const struct sweep *s, const struct db_texts *tools)
+{
+    for (size_t i = 0; i < tools->n; i++)
+        metric_add(METRIC_TOOL_OPERATION_UNKNOWN, LABELS(arena_dup_text(s->arena, tools->v[i])), 1);
+}
+
 /* True: there is more. */
 static bool sweep_once(struct sweep *s)
 {
@@ -108,6 +115,7 @@ static bool sweep_once(struct sweep *s)
         return false;
     }
     count_parts(&row);
+    count_doubtful(s, &row.doubtful);
     if (row.deadlines > 0 || row.exhausted > 0 || row.leases_expired > 0 || row.claims_expired > 0)
         pool_tell_events(p);
     hint_due(s, &row.due);

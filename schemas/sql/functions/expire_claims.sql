@@ -4,11 +4,12 @@
 -- that vanished had sent. dispatch_owner, dispatch_until and the claim's revision stay, so that a late answer can be
 -- told from a forged one. An idempotency key inside its retention is due again after a back-off.
 --
--- Returns how many. Errors: 22023, 25001.
+-- Returns how many, and the tool of each operation that is in doubt for the first time. Errors: 22023, 25001.
 -- Locks: runs, then operations, both with SKIP LOCKED: never waits for a row, what it did not get it leaves for later.
 -- Tables: control, agent_runs, worker_leases, tool_operations, operation_evidence, outbox_events.
-CREATE OR REPLACE FUNCTION @iface@.expire_claims(p_limit integer)
-RETURNS TABLE (expired integer)
+DROP FUNCTION IF EXISTS @iface@.expire_claims(integer); -- its result has grown
+CREATE FUNCTION @iface@.expire_claims(p_limit integer)
+RETURNS TABLE (expired integer, doubtful text[])
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, @schema@, pg_temp
 SET lock_timeout = '2s'
@@ -23,13 +24,14 @@ DECLARE
     v_ids  text[];
     v_runs uuid[];
     v_told text[];
+    v_tools text[];
 BEGIN
     PERFORM @schema@.batch_check('expire_claims', ARRAY[p_limit]);
     SELECT array_agg(c.operation_id), array_agg(DISTINCT c.run_id) INTO v_ids, v_runs
       FROM (SELECT o.operation_id, o.run_id FROM @schema@.tool_operations o
              WHERE o.status = 'dispatching' AND o.dispatch_until <= t ORDER BY o.dispatch_until LIMIT p_limit) c;
     IF v_ids IS NULL THEN
-        RETURN QUERY SELECT 0;
+        RETURN QUERY SELECT 0, '{}'::text[];
         RETURN;
     END IF;
     SELECT array_agg(l.run_id) INTO v_runs FROM (
@@ -47,7 +49,7 @@ BEGIN
 
     INSERT INTO @schema@.operation_evidence (at, operation_id, attempt, dispatch_owner, dispatch_revision, epoch, kind,
                                              detail)
-    SELECT t, o.operation_id, o.attempts, o.dispatch_owner, o.claimed_revision, l.epoch, 'expired',
+    SELECT t, o.operation_id, o.claimed_attempt, o.dispatch_owner, o.claimed_revision, l.epoch, 'expired',
            jsonb_build_object('until', o.dispatch_until)
       FROM @schema@.tool_operations o
       LEFT JOIN @schema@.worker_leases l ON l.run_id = o.run_id
@@ -57,13 +59,13 @@ BEGIN
            not_before = @schema@.due_again(o.capability, o.declaration, o.first_sent_at, o.retention_ms, t,
                                            @schema@.back_off_ms(o.attempts))
      WHERE o.operation_id = ANY (v_ids);
-    SELECT array_agg(o.operation_id ORDER BY o.operation_id) INTO v_told
+    SELECT array_agg(o.operation_id ORDER BY o.operation_id), array_agg(o.tool_name) INTO v_told, v_tools
       FROM @schema@.tool_operations o
-     WHERE o.operation_id = ANY (v_ids) AND o.attempts - o.attempts_not_sent = 1; -- in doubt for the first time
+     WHERE o.operation_id = ANY (v_ids) AND o.claimed_attempt - o.attempts_not_sent = 1; -- in doubt for the first time
     IF v_told IS NOT NULL THEN
         PERFORM @schema@.emit_operations(t, v_told, array_fill('operation.unknown'::text, ARRAY[cardinality(v_told)]),
                                          array_fill('{"why": "expired"}'::jsonb, ARRAY[cardinality(v_told)]));
     END IF;
-    RETURN QUERY SELECT coalesce(cardinality(v_ids), 0);
+    RETURN QUERY SELECT coalesce(cardinality(v_ids), 0), coalesce(v_tools, '{}');
 END
 $$;

@@ -7,7 +7,8 @@
 --                     (of runs that have ended: cleared, not counted)
 --   exhausted         of these, those at their attempt limit: failed
 --   timers_due        parked runs that became ready by time; deadlines: those of them by their deadline
---   claims_expired    dispatches whose claim ran out
+--   claims_expired    dispatches whose claim ran out; doubtful: the tool of each operation that is in doubt by it for the
+--                     first time
 --   requests_missing  controls whose task never came; missing: of those that are records, to be dead-lettered,
 --                     [{"tenant_id", "task_id", "request_key", "verb", "source", "by", "record"}, …]. The record stays in
 --                     `requests`, for this answer may be lost
@@ -19,9 +20,11 @@
 -- Locks (all SKIP LOCKED): requests, leases, runs, operations.
 -- Tables: control, service_leases, requests, worker_leases, agent_runs, ready, timers, claims, tool_operations,
 --         operation_evidence, run_history, outbox_events.
-CREATE OR REPLACE FUNCTION @iface@.sweep(p_owner text, p_epoch bigint, p_limit integer)
+DROP FUNCTION IF EXISTS @iface@.sweep(text, bigint, integer); -- its result has grown
+CREATE FUNCTION @iface@.sweep(p_owner text, p_epoch bigint, p_limit integer)
 RETURNS TABLE (outcome text, leases_expired integer, timers_due integer, deadlines integer, exhausted integer,
-    claims_expired integer, requests_missing integer, tokens_pruned integer, due uuid[], missing jsonb, escalated integer)
+    claims_expired integer, requests_missing integer, tokens_pruned integer, due uuid[], missing jsonb, escalated integer,
+    doubtful text[])
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, @schema@, pg_temp
 SET lock_timeout = '5s'
@@ -48,6 +51,7 @@ DECLARE
     v_records  jsonb;
     v_pruned   integer;
     v_escalated integer;
+    v_doubtful text[];
     t          timestamptz := clock_timestamp();
 BEGIN
     PERFORM @schema@.batch_check('sweep', '{0}');
@@ -56,9 +60,10 @@ BEGIN
     END IF;
     IF NOT EXISTS (SELECT 1 FROM @schema@.service_leases s
                    WHERE s.name = 'sweep' AND s.owner = p_owner AND s.epoch = p_epoch AND s.expires_at > t) THEN
-        RETURN QUERY SELECT 'not_holder', 0, 0, 0, 0, 0, 0, 0, '{}'::uuid[], NULL::jsonb, 0;
+        RETURN QUERY SELECT 'not_holder', 0, 0, 0, 0, 0, 0, 0, '{}'::uuid[], NULL::jsonb, 0, '{}'::text[];
         RETURN;
     END IF;
+    PERFORM @schema@.note_foreign(t);
     SELECT c.token_keep_ms * interval '1 millisecond' INTO STRICT v_keep FROM @schema@.control c WHERE c.the_one;
 
     -- Lock: found with an earlier reading of the clock, decided by the later one.
@@ -120,7 +125,7 @@ BEGIN
         INTO v_missing, v_records FROM gone g;
     END IF;
 
-    SELECT x.expired INTO v_claims FROM @iface@.expire_claims(least(p_limit, 1000)) x;
+    SELECT x.expired, x.doubtful INTO v_claims, v_doubtful FROM @iface@.expire_claims(least(p_limit, 1000)) x;
     v_escalated := @schema@.escalate(p_limit);
     DELETE FROM @schema@.claims c WHERE c.token IN (
         SELECT k.token FROM @schema@.claims k WHERE k.made_at < t - v_keep LIMIT p_limit FOR UPDATE SKIP LOCKED);
@@ -128,5 +133,5 @@ BEGIN
 
     RETURN QUERY SELECT 'ok', coalesce(cardinality(v_ready), 0) + coalesce(cardinality(v_fail), 0),
         coalesce(cardinality(v_woken), 0), v_deadline, coalesce(cardinality(v_fail), 0), coalesce(v_claims, 0), v_missing,
-        v_pruned, coalesce(v_ready, '{}') || coalesce(v_woken, '{}'), v_records, v_escalated;
+        v_pruned, coalesce(v_ready, '{}') || coalesce(v_woken, '{}'), v_records, v_escalated, v_doubtful;
 END $$;

@@ -105,8 +105,9 @@ BEGIN
     UPDATE holdfast.tool_operations SET dispatch_until = clock_timestamp()
      WHERE run_id = r AND step_id NOT IN ('alive', 'free');
     PERFORM probe.same((SELECT expired FROM holdfast_v1.expire_claims(1)), 1);
-    PERFORM probe.same((SELECT expired FROM holdfast_v1.expire_claims(1000)), 3);
+    PERFORM probe.same((SELECT expired || ' of ' || cardinality(doubtful) FROM holdfast_v1.expire_claims(1000)), '3 of 3');
     PERFORM probe.same((SELECT expired FROM holdfast_v1.expire_claims(1000)), 0);
+    PERFORM probe.same((SELECT doubtful FROM holdfast_v1.expire_claims(1000))::text, '{}');
     PERFORM probe.same((SELECT string_agg(o.step_id || ':' || o.status || coalesce(o.dispatch_owner, '-') || o.revision
                             || CASE WHEN o.status <> 'unknown' THEN '' WHEN o.not_before IS NULL THEN ' never' ELSE ' again' END, ', ' ORDER BY o.step_id)
                           FROM holdfast.tool_operations o WHERE o.run_id = r),
