@@ -217,6 +217,18 @@ def test_a_kept_connection_that_executes_and_closes(house, remote):
     pod.stop()
 
 
+def test_a_changed_request_is_not_sent(house, remote):
+    """What is sent is what was registered: the bytes' digest is compared with the ledger's right before."""
+    [operation] = house.register(house.run_of("t1"), ["a"])
+    house.db.sql("UPDATE @schema@.tool_operations SET request_body = '{\"step\": \"b\"}' WHERE operation_id = %s", operation)
+    pod = house.pod(ONLY_DISPATCH, BY_SWEEP, tool(remote))
+    wait_until(lambda: "not_sent" in [e.kind for e in house.evidence(operation)], 20, "it is given back")
+    assert pod.events("dispatch.digest_mismatch")
+    row = house.db.operation(operation)
+    assert row.attempts == row.attempts_not_sent and remote.ledger()["requests"] == 0
+    pod.stop()
+
+
 def test_none_has_a_connection_per_attempt_and_stays_unknown(house, remote):
     pod = house.pod(ONLY_DISPATCH, BY_SWEEP, tool(remote))
     [first] = house.register(house.run_of("t1"), ["a"])
