@@ -41,7 +41,11 @@ INSERT INTO @schema@.operation_transition (from_status, verb, to_status, authori
     ('unknown',     'converge',         'cancelled',    'remote'),     -- not found, for good, of a terminal run
     ('unknown',     'resolve',          'succeeded',    'operator'),
     ('unknown',     'resolve',          'failed_final', 'operator'),
-    ('prepared',    'gate_open',        'unknown',      'operator'),   -- lost_history
+    ('prepared',    'gate_open',        'unknown',      'operator'),   -- lost_history: here and in the next four
+    ('prepared',    'commit',           'unknown',      'holder'),
+    ('prepared',    'cancel',           'unknown',      'control'),
+    ('prepared',    'submit',           'unknown',      'control'),
+    ('prepared',    'sweep',            'unknown',      'control'),
     ('prepared',    'commit',           'cancelled',    'holder'),     -- failed run, or a higher effect_version
     ('unknown',     'commit',           'cancelled',    'holder'),     -- unsent
     ('prepared',    'cancel',           'cancelled',    'control'),

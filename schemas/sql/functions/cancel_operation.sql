@@ -5,7 +5,7 @@
 -- happens to it when its run is cancelled.
 --
 -- Outcomes: cancelled (asked again by the same person: the same); stale (it went on since p_revisions); not_allowed (it may
---           have been sent); terminal (settled); missing.
+--           have been sent, in a history that was lost, too); terminal (settled); missing.
 -- A run that waits for it is woken: the operation is settled. woke: send the hint.
 -- Errors: 22023, also without who or why; 25001.
 -- Locks: runs, operations (in key order), then ready, timers by wake_runs().
@@ -26,6 +26,7 @@ AS $$
 #variable_conflict use_column
 DECLARE
     v_outcomes text[];
+    v_lost     boolean;
     v_ids      text[];
     v_runs     uuid[];
     v_woken    uuid[];
@@ -35,6 +36,7 @@ BEGIN
     PERFORM @schema@.record_lock('cancel_operation', p_operation_ids, ARRAY[cardinality(p_operation_ids),
         cardinality(p_revisions), cardinality(p_who), cardinality(p_why)], '{}');
 
+    v_lost := @schema@.history_in_doubt();
     t := clock_timestamp();
     SELECT array_agg(d.outcome ORDER BY d.ord), array_agg(d.operation_id ORDER BY d.ord) FILTER (WHERE d.outcome = 'apply'),
            array_agg(DISTINCT d.run_id) FILTER (WHERE d.outcome = 'apply')
@@ -45,7 +47,7 @@ BEGIN
                     AND @schema@.was_manual(o.operation_id, 'cancel_operation', i.revision, i.who) THEN 'cancelled'
                WHEN o.status IN ('succeeded', 'failed_final', 'cancelled') THEN 'terminal'
                WHEN o.revision IS DISTINCT FROM i.revision THEN 'stale'
-               WHEN o.status = 'dispatching' OR o.attempts <> o.attempts_not_sent THEN 'not_allowed'
+               WHEN v_lost OR o.status = 'dispatching' OR o.attempts <> o.attempts_not_sent THEN 'not_allowed'
                ELSE 'apply' END AS outcome
               FROM unnest(p_operation_ids, p_revisions, p_who) WITH ORDINALITY AS i(operation_id, revision, who, ord)
               LEFT JOIN @schema@.tool_operations o ON o.operation_id = i.operation_id) d;

@@ -1,4 +1,5 @@
--- cancel_operations(p_t, p_operation_ids): these become `cancelled`, with their event. Internal.
+-- cancel_operations(p_t, p_operation_ids): these become `cancelled`, with their event; while a history may have been lost
+-- (history_in_doubt) that one may have sent them, and they become `unknown` instead. Internal.
 -- The caller holds the locks of their runs and of the operations, and has decided that each is prepared or unsent.
 CREATE OR REPLACE FUNCTION @schema@.cancel_operations(p_t timestamptz, p_operation_ids text[]) RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
@@ -6,6 +7,10 @@ DECLARE
     v_n integer[] := ARRAY[cardinality(p_operation_ids)];
 BEGIN
     IF coalesce(cardinality(p_operation_ids), 0) = 0 THEN
+        RETURN;
+    END IF;
+    IF @schema@.history_in_doubt() THEN
+        PERFORM @schema@.doubt_operations(p_t, p_operation_ids);
         RETURN;
     END IF;
     UPDATE @schema@.tool_operations o

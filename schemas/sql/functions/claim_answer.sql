@@ -20,7 +20,7 @@ BEGIN
     RETURN QUERY
     SELECT i.ord::integer, i.outcome, i.id, o.run_id, r.tenant_id, r.task_id, o.step_id,
            o.effect_version, o.tool_name, o.request_digest, o.request_body, o.external_key,
-           o.capability, o.declaration, o.revision, o.attempts, o.attempts_not_sent, l.epoch,
+           o.capability, o.declaration, o.claimed_revision, o.claimed_attempt, o.attempts_not_sent, l.epoch,
            o.dispatch_until,
            CASE WHEN o.operation_id IS NOT NULL
                 THEN greatest(0, floor(extract(epoch FROM o.dispatch_until - t) * 1000))::bigint END,

@@ -23,6 +23,7 @@ BEGIN
         UPDATE @schema@.tool_operations o
            SET status = 'dispatching', dispatch_owner = p_owner, dispatch_until = p_until,
                revision = o.revision + 1, claimed_revision = o.revision + 1, attempts = o.attempts + 1,
+               claimed_attempt = o.attempts + 1,
                first_sent_at = CASE WHEN o.attempts = o.attempts_not_sent THEN t ELSE o.first_sent_at END,
                escalate_at = CASE WHEN o.attempts = o.attempts_not_sent
                                   THEN t + @schema@.declared(o.declaration, 'escalate_after_ms')::float8 * interval '1 millisecond'

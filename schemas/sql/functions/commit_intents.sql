@@ -3,7 +3,8 @@
 -- One row an intent, in the order given:
 --   verdict    new, same (registered before, exactly so), invalid, intent_conflict, effect_in_doubt
 --   detail     why not
---   replaces   lower versions of the step that were not sent: cancelled with this registration
+--   replaces   lower versions of the step that were not sent: cancelled with this registration. While a history may have
+--              been lost they may have been sent in it, too (in doubt): the caller's cancel_operations() says so
 --   after      the lower version that may have been sent and is not settled: this one waits for it (after_settled)
 --   adopted    the operation of an earlier run of the submission that had this very effect
 -- Tables: agent_runs, tool_operations.
@@ -15,7 +16,11 @@ LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_n     integer := cardinality(p_item);
     v_times jsonb;
+    v_lost  boolean := false;
 BEGIN
+    IF EXISTS (SELECT FROM unnest(p_version) AS u(version) WHERE u.version > 1) THEN
+        v_lost := @schema@.history_in_doubt();
+    END IF;
     -- How often each step appears in one commit; two intents for a step are a mistake, whichever versions they name.
     SELECT jsonb_object_agg(d.item || '/' || d.step, d.times) FILTER (WHERE d.times > 1) INTO v_times
     FROM (SELECT i.item, i.step, count(*) AS times FROM unnest(p_item, p_step) AS i(item, step)
@@ -48,7 +53,8 @@ BEGIN
                      (array_agg(o.operation_id ORDER BY o.effect_version DESC)
                          FILTER (WHERE o.effect_version < k.version
                                    AND (o.status = 'dispatching'
-                                        OR (o.status = 'unknown' AND o.attempts <> o.attempts_not_sent))))[1] AS in_doubt
+                                        OR (o.status = 'unknown' AND o.attempts <> o.attempts_not_sent)
+                                        OR (v_lost AND o.status IN ('prepared', 'unknown')))))[1] AS in_doubt
               FROM @schema@.tool_operations o WHERE o.run_id = r.run_id AND o.step_id = k.step) p ON true
           LEFT JOIN LATERAL (SELECT @schema@.adoptable(r.run_id, r.first_run_id, k.step, k.tool, k.digest) AS adopted
                              WHERE r.prev_run_id IS NOT NULL AND NOT r.fresh AND e.operation_id IS NULL) a ON true

@@ -12,7 +12,8 @@
 --
 -- What settles an operation that is dispatching or unknown:
 --   succeeded     of any attempt that existed, or of the operation
---   failed_final  only if no other attempt may have been sent: that one may have acted
+--   failed_final  only if no other attempt may have been sent: that one may have acted; while a history may have been lost,
+--                 never
 --   absent        only from the holder of a query that was made after absent_final_at (see claim_queries: declared by the
 --                 tool, and nothing of ours can still be on its way). Then no attempt was executed: the operation is unsent,
 --                 with all its attempts, and claimable anew; of a terminal run that it is not detached from it is cancelled
@@ -45,6 +46,7 @@ AS $$
 #variable_conflict use_column
 DECLARE
     v_open     boolean := false; -- absence is a fact only of the history that the gate has let through
+    v_lost     boolean := false;
     v_outcomes text[];
     v_unsent   text[];
     v_asked    text[];
@@ -63,6 +65,9 @@ BEGIN
               cardinality(p_verdicts), cardinality(p_remote_ids), cardinality(p_results), cardinality(p_evidence),
               cardinality(p_by)], p_results || p_evidence);
 
+    IF 'failed_final' = ANY (p_verdicts) THEN
+        v_lost := @schema@.history_in_doubt();
+    END IF;
     -- Inside, 'apply' and 'unsent' are written now; 'settled' is what an earlier call wrote.
     t := clock_timestamp();
     SELECT array_agg(d.outcome ORDER BY d.ord),
@@ -75,7 +80,7 @@ BEGIN
                    WHEN i.attempt IS NOT NULL AND NOT c.existed THEN 'missing'
                    WHEN o.status IN ('dispatching', 'unknown') AND o.attempts > 0 THEN CASE
                         WHEN i.verdict = 'succeeded' THEN 'apply'
-                        WHEN i.verdict = 'failed_final' AND n.others = 0 THEN 'apply'
+                        WHEN i.verdict = 'failed_final' AND n.others = 0 AND NOT v_lost THEN 'apply'
                         WHEN i.verdict = 'absent' AND n.final AND o.status = 'unknown' AND o.attempts > o.attempts_not_sent
                             THEN 'unsent'
                         ELSE 'evidence_only' END

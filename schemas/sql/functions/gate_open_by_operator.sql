@@ -3,12 +3,13 @@
 -- Lets work be claimed again, on the system and the timeline that this server has now: from here on they are the known
 -- ones. The old primary must have been fenced before; this function cannot see that.
 --
--- A history may have been lost: when the identity changed in async mode, or p_restored says that this is a backup. Then,
--- unless p_nothing_lost states otherwise (kept, with who and why):
+-- A history may have been lost: when history_in_doubt() says so, or p_restored that this is a backup. Then, unless
+-- p_nothing_lost states otherwise (kept, with who and why):
 --   - the epoch of every run that is not terminal grows by 1,000,000, so that the marks which remotes keep per run stay
 --     valid, and whoever holds a lease of either history has lost it;
---   - every operation that is prepared or unsent may have been sent in the lost history: it becomes unknown by an attempt
---     that nobody remembers, with evidence lost_history. The retention of its key counts from its registration.
+--   - every operation that is not settled may have been sent once more in the lost history: one more attempt that nobody
+--     remembers, with evidence lost_history, and what was prepared becomes unknown (doubt_operations). A claim that is going
+--     on may still record its success.
 --
 -- Outcomes: ok (also when it was open), not_primary, not_allowed (strict mode, and this server is not synchronous: reason).
 -- Errors: 22023 without who or why.
@@ -27,7 +28,6 @@ DECLARE
     c          @schema@.control%ROWTYPE;
     v_system   bigint;
     v_timeline bigint := @schema@.server_timeline();
-    v_forked   boolean;
     v_lossy    boolean;
     v_reason   text;
     v_raised   integer := 0;
@@ -42,20 +42,20 @@ BEGIN
         RETURN;
     END IF;
     PERFORM pg_advisory_xact_lock(@schema@.gate_key());
+    PERFORM @schema@.note_foreign(clock_timestamp());
     SELECT * INTO STRICT c FROM @schema@.control;
     SELECT s.system_identifier INTO v_system FROM pg_control_system() s;
-    v_forked := (v_system, v_timeline) IS DISTINCT FROM (c.system_identifier, c.timeline);
-    v_lossy := NOT coalesce(p_nothing_lost, false)
-               AND (coalesce(p_restored, false) OR (v_forked AND c.failover_mode = 'async'));
+    v_lossy := NOT coalesce(p_nothing_lost, false) AND (coalesce(p_restored, false) OR @schema@.history_in_doubt());
 
     UPDATE @schema@.control
        SET gate_closed = false, gate_reason = p_reason, gate_changed_by = p_by, gate_changed_at = clock_timestamp(),
-           system_identifier = v_system, timeline = v_timeline;
+           system_identifier = v_system, timeline = v_timeline, set_back = false, foreign_since = NULL;
     v_reason := @schema@.gate_reason();
     IF v_reason IS NOT NULL THEN
         UPDATE @schema@.control
            SET gate_closed = c.gate_closed, gate_reason = c.gate_reason, gate_changed_by = c.gate_changed_by,
-               gate_changed_at = c.gate_changed_at, system_identifier = c.system_identifier, timeline = c.timeline;
+               gate_changed_at = c.gate_changed_at, system_identifier = c.system_identifier, timeline = c.timeline,
+               set_back = c.set_back, foreign_since = c.foreign_since;
         RETURN QUERY SELECT 'not_allowed', v_reason, 0, 0;
         RETURN;
     END IF;
@@ -76,20 +76,19 @@ $$;
 CREATE OR REPLACE FUNCTION @schema@.gate_settle(OUT raised integer, OUT doubted integer)
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    t      timestamptz;
-    v_runs uuid[];
-    v_ids  text[];
+    t     timestamptz;
+    v_ids text[];
 BEGIN
     PERFORM FROM @schema@.worker_leases l
       JOIN @schema@.agent_runs r ON r.run_id = l.run_id AND r.status IN ('pending', 'running')
      ORDER BY l.run_id FOR NO KEY UPDATE OF l;
     PERFORM FROM @schema@.agent_runs r
      WHERE r.status IN ('pending', 'running')
-        OR r.run_id IN (SELECT o.run_id FROM @schema@.tool_operations o WHERE o.status IN ('prepared', 'unknown'))
+        OR r.run_id IN (SELECT o.run_id FROM @schema@.tool_operations o
+                         WHERE o.status IN ('prepared', 'dispatching', 'unknown'))
      ORDER BY r.run_id FOR NO KEY UPDATE;
     PERFORM FROM @schema@.tool_operations o
-     WHERE o.status = 'prepared' OR (o.status = 'unknown' AND o.attempts = o.attempts_not_sent)
-     ORDER BY o.operation_id FOR NO KEY UPDATE;
+     WHERE o.status IN ('prepared', 'dispatching', 'unknown') ORDER BY o.operation_id FOR NO KEY UPDATE;
     t := clock_timestamp();
 
     UPDATE @schema@.worker_leases l
@@ -97,24 +96,8 @@ BEGIN
       FROM @schema@.agent_runs r WHERE r.run_id = l.run_id AND r.status IN ('pending', 'running');
     GET DIAGNOSTICS raised = ROW_COUNT;
 
-    WITH doubt AS (
-        UPDATE @schema@.tool_operations o
-           SET status = 'unknown', attempts = o.attempts + 1, revision = o.revision + 1, updated_at = t,
-               first_sent_at = o.created_at,
-               escalate_at = o.created_at + @schema@.declared(o.declaration, 'escalate_after_ms')::float8 * interval '1 millisecond',
-               not_before = @schema@.due_again(o.capability, o.declaration, o.created_at, o.retention_ms, t,
-                                               @schema@.back_off_ms(o.attempts + 1))
-         WHERE o.status = 'prepared' OR (o.status = 'unknown' AND o.attempts = o.attempts_not_sent)
-        RETURNING o.operation_id, o.run_id, o.attempts
-    ), seen AS (
-        INSERT INTO @schema@.operation_evidence (at, operation_id, attempt, epoch, kind, detail)
-        SELECT t, d.operation_id, d.attempts, l.epoch, 'lost_history', '{}'
-          FROM doubt d LEFT JOIN @schema@.worker_leases l ON l.run_id = d.run_id
-    )
-    SELECT array_agg(d.operation_id ORDER BY d.operation_id) INTO v_ids FROM doubt d;
+    SELECT array_agg(o.operation_id ORDER BY o.operation_id) INTO v_ids
+      FROM @schema@.tool_operations o WHERE o.status IN ('prepared', 'dispatching', 'unknown');
+    PERFORM @schema@.doubt_operations(t, v_ids);
     doubted := coalesce(cardinality(v_ids), 0);
-    IF doubted > 0 THEN
-        PERFORM @schema@.emit_operations(t, v_ids, array_fill('operation.unknown'::text, ARRAY[doubted]),
-                                         array_fill('{"why": "lost_history"}'::jsonb, ARRAY[doubted]));
-    END IF;
 END $$;

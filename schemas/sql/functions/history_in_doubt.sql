@@ -63,3 +63,27 @@ BEGIN
                                          array_fill('{"why": "lost_history"}'::jsonb, ARRAY[cardinality(v_told)]));
     END IF;
 END $$;
+
+-- note_foreign(p_t): keeps when it was first noticed that this server is on another history than the known one, and until
+-- when the claims that were lost with that can still send. By whoever writes first: gate_close, sweep, gate_open.
+CREATE OR REPLACE FUNCTION @schema@.note_foreign(p_t timestamptz) RETURNS void
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    UPDATE @schema@.control c
+       SET foreign_since = p_t, lost_claims_until = p_t + c.max_claim_ttl_ms * interval '1 millisecond'
+      FROM pg_control_system() s
+     WHERE c.foreign_since IS NULL
+       AND (c.set_back OR (s.system_identifier, @schema@.server_timeline()) IS DISTINCT FROM (c.system_identifier, c.timeline));
+END $$;
+
+-- sendable_until(p_t) → until when claims already given out can still send: those of this history, and those of a lost one.
+CREATE OR REPLACE FUNCTION @schema@.sendable_until(p_t timestamptz) RETURNS timestamptz
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    RETURN (SELECT greatest((SELECT max(o.dispatch_until) FROM @schema@.tool_operations o WHERE o.status = 'dispatching'),
+                            CASE WHEN c.lost_claims_until > p_t THEN c.lost_claims_until
+                                 WHEN c.foreign_since IS NULL AND (s.system_identifier, @schema@.server_timeline())
+                                      IS DISTINCT FROM (c.system_identifier, c.timeline)
+                                 THEN p_t + c.max_claim_ttl_ms * interval '1 millisecond' END)
+              FROM @schema@.control c, pg_control_system() s);
+END $$;

@@ -15,6 +15,7 @@ DECLARE
     v_kind     constant text := CASE WHEN v_not_sent THEN 'not_sent' ELSE 'unknown' END;
     t          timestamptz;
     v_outcomes text[];
+    v_lost     boolean := false; -- a lost history may have sent what this one says was not
     v_told     text[];
     v_types    text[];
     v_whys     jsonb[];
@@ -40,7 +41,7 @@ BEGIN
                    i (operation_id, owner, revision, attempt, ord)
               LEFT JOIN @schema@.tool_operations o ON o.operation_id = i.operation_id
              CROSS JOIN LATERAL (SELECT coalesce(o.dispatch_owner = i.owner AND o.claimed_revision = i.revision
-                                                 AND o.attempts = i.attempt, false)) c (latest)
+                                                 AND o.claimed_attempt = i.attempt, false)) c (latest)
              CROSS JOIN LATERAL (SELECT o.status <> 'dispatching' AND c.latest AND EXISTS (
                         SELECT FROM @schema@.operation_evidence e
                          WHERE e.operation_id = i.operation_id AND e.kind = v_kind AND e.attempt = i.attempt
@@ -52,6 +53,13 @@ BEGIN
                                  AND e.dispatch_owner = i.owner AND e.dispatch_revision = i.revision)
                                 OR (e.kind = 'fact' AND e.detail ->> 'verdict' <> 'absent')))) s (sent)) d;
 
+    IF v_not_sent AND 'apply' = ANY (v_outcomes) THEN
+        v_lost := @schema@.history_in_doubt();
+    END IF;
+    IF v_lost THEN
+        PERFORM @schema@.doubt_operations(t, array_agg(i.id ORDER BY i.id)) FROM unnest(p_operation_ids, v_outcomes) i (id, outcome)
+          WHERE i.outcome = 'apply';
+    END IF;
     WITH written AS (
         UPDATE @schema@.tool_operations o
            SET status = CASE WHEN n.unsent AND r.status NOT IN ('pending', 'running') AND NOT o.detached
@@ -69,14 +77,16 @@ BEGIN
                                     least(greatest(coalesce(i.retry_ms, @schema@.back_off_ms(b.attempts)), 0),
                                           86400000)) n (unsent, retry_ms)
          WHERE i.outcome = 'apply' AND o.operation_id = b.operation_id
-        RETURNING o.operation_id, i.ord, o.status, o.attempts - o.attempts_not_sent AS in_doubt
+        RETURNING o.operation_id, i.ord, o.status, o.attempts > o.attempts_not_sent AS in_doubt,
+                  b.claimed_attempt - b.attempts_not_sent = 1 AS first
     )
     SELECT array_agg(w.operation_id ORDER BY w.ord), array_agg(
                CASE w.status WHEN 'cancelled' THEN 'operation.cancelled' ELSE 'operation.unknown' END ORDER BY w.ord),
-           array_agg(CASE w.status WHEN 'unknown' THEN '{"why": "unanswered"}'::jsonb END ORDER BY w.ord)
+           array_agg(CASE WHEN w.status = 'cancelled' THEN NULL WHEN v_lost THEN '{"why": "lost_history"}'
+                         ELSE '{"why": "unanswered"}' END::jsonb ORDER BY w.ord)
       INTO v_told, v_types, v_whys
       FROM written w
-     WHERE w.status = 'cancelled' OR (NOT v_not_sent AND w.in_doubt = 1); -- in doubt for the first time
+     WHERE w.status = 'cancelled' OR (w.in_doubt AND w.first AND (v_lost OR NOT v_not_sent)); -- in doubt for the first time
     PERFORM @schema@.emit_operations(t, v_told, v_types, v_whys);
 
     INSERT INTO @schema@.operation_evidence (at, operation_id, attempt, dispatch_owner, dispatch_revision, epoch, kind,

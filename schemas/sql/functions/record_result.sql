@@ -8,7 +8,7 @@
 --
 -- Outcomes: recorded (settled now; asked again with the same content: the same, nothing happens twice),
 --   evidence_only   a refusal while another attempt may have been sent: that one may have acted, so the operation becomes
---                   unknown, with this answer as evidence
+--                   unknown, with this answer as evidence. While a history may have been lost, that one may have
 --   late            that claim existed, but the operation went on without it: kept as evidence, settles nothing
 --   contradiction   late, and a fact that the settled operation denies: a success of one that failed or was cancelled,
 --                   a refusal of the very attempt that succeeded, a second remote identity. Changes nothing; kept,
@@ -37,6 +37,8 @@ AS $$
 DECLARE
     t          timestamptz;
     v_outcomes text[];
+    v_lost     boolean := false;
+    v_doubt    text[];
     v_applied  text[];
     v_types    text[];
     v_told     text[];
@@ -54,6 +56,9 @@ BEGIN
               cardinality(p_digests), cardinality(p_verdicts), cardinality(p_remote_ids), cardinality(p_results),
               cardinality(p_evidence)], p_results || p_evidence);
 
+    IF 'failed_final' = ANY (p_verdicts) THEN
+        v_lost := @schema@.history_in_doubt();
+    END IF;
     -- Inside, 'apply' and 'doubt' are written now; 'recorded' and 'evidence_only' are what an earlier call wrote.
     t := clock_timestamp();
     SELECT array_agg(d.outcome ORDER BY d.ord),
@@ -66,7 +71,7 @@ BEGIN
                    WHEN o.operation_id IS NULL THEN 'missing'
                    WHEN i.digest IS DISTINCT FROM o.request_digest THEN 'digest_mismatch'
                    WHEN o.status = 'dispatching' AND c.latest AND i.verdict = 'failed_final'
-                        AND o.attempts - o.attempts_not_sent > 1 THEN 'doubt'
+                        AND (v_lost OR o.attempts - o.attempts_not_sent > 1) THEN 'doubt'
                    WHEN o.status = 'dispatching' AND c.latest THEN 'apply'
                    WHEN o.status = 'unknown' AND c.latest AND i.verdict = 'failed_final' AND EXISTS (
                         SELECT FROM @schema@.operation_evidence e
@@ -86,7 +91,7 @@ BEGIN
                    i (operation_id, owner, revision, attempt, digest, verdict, remote_id, result, ord)
               LEFT JOIN @schema@.tool_operations o ON o.operation_id = i.operation_id
              CROSS JOIN LATERAL (SELECT coalesce(o.dispatch_owner = i.owner AND o.claimed_revision = i.revision
-                                                 AND o.attempts = i.attempt, false)) c (latest)) d;
+                                                 AND o.claimed_attempt = i.attempt, false)) c (latest)) d;
 
     IF v_applied IS NOT NULL THEN
         UPDATE @schema@.tool_operations o
@@ -99,12 +104,24 @@ BEGIN
         v_woken := @schema@.wake_runs(v_runs, t);
     END IF;
     IF 'doubt' = ANY (v_outcomes) THEN
+        IF v_lost THEN
+            PERFORM @schema@.doubt_operations(t, array_agg(i.id ORDER BY i.id)) FROM unnest(p_operation_ids, v_outcomes) i (id, outcome)
+              WHERE i.outcome = 'doubt';
+        END IF;
         UPDATE @schema@.tool_operations o
            SET status = 'unknown', revision = o.revision + 1, updated_at = t,
                not_before = @schema@.due_again(o.capability, o.declaration, o.first_sent_at, o.retention_ms, t,
                                                @schema@.back_off_ms(o.attempts))
           FROM unnest(p_operation_ids, v_outcomes) i (operation_id, outcome)
          WHERE o.operation_id = i.operation_id AND i.outcome = 'doubt';
+        -- In doubt for the first time: this claim's was the only attempt that this history knows.
+        SELECT array_agg(o.operation_id ORDER BY o.operation_id) INTO v_doubt
+          FROM unnest(p_operation_ids, v_outcomes) i (operation_id, outcome)
+          JOIN @schema@.tool_operations o ON o.operation_id = i.operation_id
+         WHERE i.outcome = 'doubt' AND o.claimed_attempt - o.attempts_not_sent = 1;
+        PERFORM @schema@.emit_operations(t, v_doubt, array_fill('operation.unknown'::text, ARRAY[cardinality(v_doubt)]),
+                                         array_fill('{"why": "lost_history"}'::jsonb, ARRAY[cardinality(v_doubt)]))
+          WHERE v_doubt IS NOT NULL;
     END IF;
     IF 'contradiction' = ANY (v_outcomes) THEN
         -- Published once: a fact that is delivered again is not another contradiction.
