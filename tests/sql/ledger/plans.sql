@@ -77,3 +77,30 @@ BEGIN
     f := probe.fetched();
     PERFORM probe.same(coalesce(f.whole, 0), coalesce(b.whole, 0));
 END $$;
+-- The verbs of side effects, beside the same history.
+UPDATE holdfast.tool_operations SET capability = 'query', not_before = clock_timestamp() + interval '1 hour' WHERE step_id = 'c';
+INSERT INTO holdfast.signals (tenant_id, task_id, signal_id, name) SELECT 'default', 'x' || g, 's', 'go' FROM generate_series(1, 2000) g;
+DO $$
+DECLARE
+    b record;
+    f record;
+    v_ids text[] := ARRAY(SELECT o.operation_id FROM holdfast.tool_operations o WHERE o.step_id = 'c' ORDER BY 1 LIMIT 4);
+BEGIN
+    UPDATE holdfast.tool_operations SET not_before = clock_timestamp() WHERE operation_id = ANY (v_ids);
+    b := probe.fetched();
+    PERFORM probe.same((SELECT count(*) FROM holdfast_v1.claim_queries('q1', gen_random_uuid(), 10, 60000, NULL)), 4::bigint);
+    PERFORM FROM holdfast_v1.record_query(v_ids[1:1], '{q1}', '{1}', '{0}', '{NULL}');
+    PERFORM FROM holdfast_v1.converge(v_ids[2:3], '{NULL,NULL}', '{q1,q1}', '{sha256:c,sha256:c}', '{succeeded,absent}',
+                                      '{NULL,NULL}', '{NULL,NULL}', '{NULL,NULL}', '{t,t}');
+    PERFORM FROM holdfast_v1.resolve(v_ids[4:4], '{0}', '{succeeded}', '{a}', '{b}', '{NULL}', '{NULL}', '{NULL}');
+    PERFORM FROM holdfast_v1.cancel_operation(v_ids[1:1], '{0}', '{a}', '{b}');
+    PERFORM FROM holdfast_v1.raise_capability(v_ids[1:1], '{0}', '{query}', '{"{}"}', '{a}', '{b}');
+    PERFORM FROM holdfast_v1.compensate(v_ids[2:2], '{compensate}', '{refund}', '{"{}"}', '{d}', '{NULL}', '{NULL}', '{NULL}', '{t}');
+    PERFORM FROM holdfast_v1.undo_due(10, NULL);
+    PERFORM FROM holdfast_v1.operation_story(v_ids[1]);
+    PERFORM holdfast.escalate(10);
+    PERFORM FROM holdfast_v1.signal('{default}', '{t7}', '{s}', '{t}', '{d}', '{NULL}', '{NULL}', '{NULL}', '{s}', '{go}', '{NULL}', '{NULL}');
+    f := probe.fetched();
+    PERFORM probe.same(coalesce(f.whole, 0), coalesce(b.whole, 0));
+    ASSERT f.by_index - b.by_index < 100, format('%s rows of tool_operations for four', f.by_index - b.by_index);
+END $$;
