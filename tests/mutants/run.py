@@ -8,7 +8,7 @@
     scripts/mutants --list
 
 The named tests are run first without any change, and must pass. The tree is copied to build/mutants/tree and built in
-build/mutants/cmake, which later runs use again. The last line of standard output is one JSON object. Exit 0: all killed;
+build/mutants/cmake, which later runs use again (another folder: HOLDFAST_MUTANTS_DIR). The last line of standard output is one JSON object. Exit 0: all killed;
 1: some survived; 2: some could not be tried, or nothing could.
 """
 import argparse
@@ -29,7 +29,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "mutants")]
 from mutants import MUTANTS  # noqa: E402
 from tests.lib import stack  # noqa: E402
 
-WORK = ROOT / "build" / "mutants"
+# Two runs at one time need a folder each.
+WORK = pathlib.Path(os.environ.get("HOLDFAST_MUTANTS_DIR", ROOT / "build" / "mutants")).resolve()
 TREE, BUILD, LOGS = WORK / "tree", WORK / "cmake", WORK / "logs"
 BUILD_SECONDS, TEST_SECONDS = 900, 300
 TAIL = 25

@@ -98,6 +98,17 @@ def test_expired_is_lost_even_without_a_successor(db):
     assert (done.outcome, db.run(got.run_id).checkpoint) == ("lease_lost", {})
 
 
+def test_the_owner_is_asked_as_well_as_the_epoch(db):
+    """A session that knows run and epoch of another one, and claims to be nobody or somebody else."""
+    got = held(db)
+    for stranger in ("b", "A", ""):
+        [done] = db.commit(item(got, stranger, checkpoint={"not": "mine"}))
+        assert (done.outcome, done.current_owner) == ("lease_lost", "a"), stranger
+    run = db.run(got.run_id)
+    assert (run.revision, run.checkpoint, run.owner) == (got.revision, {}, "a")
+    assert commit(db, got, checkpoint={"mine": 1}).outcome == "ok"
+
+
 def test_not_running_after_cancel(db):
     got = held(db)
     db.cancel(task="t1")
