@@ -4,6 +4,7 @@ A stage that fails shows the end of its log; the others go on. Counted are singl
 so, else the stage itself. The last line is `N passed, N failed`.
 """
 import argparse
+import json
 import os
 import re
 import signal
@@ -61,6 +62,16 @@ def count_cmocka(text, code):
     if code == 0 and passed == 0:
         failed = 1
     return passed, failed
+
+
+def count_mutants(text, code):
+    """A guard whose absence was noticed is a test passed; the last line is the JSON of scripts/mutants."""
+    try:
+        counts = json.loads(text.splitlines()[-1])
+        passed, failed = counts["killed"], counts["survived"] + counts["broken"]
+    except (IndexError, KeyError, ValueError):
+        passed = failed = 0
+    return passed, failed or int(code != 0 or not passed)
 
 
 class Stage:
@@ -130,7 +141,7 @@ def stages():
             "ASAN_OPTIONS": "detect_leaks=1:abort_on_error=0", "UBSAN_OPTIONS": "print_stacktrace=1"}
     all_stages = [
         Stage("build asan", build("asan"), limit=900),
-        Stage("sql", f"{PYTHON} tests/sql/run.py", count=count_summary, limit=900),
+        Stage("sql", f"{PYTHON} tests/sql/run.py", count=count_summary, limit=1200),
         Stage("unit asan", f"{PYTHON} tests/unit/run.py build/asan -V -j {CORES} --timeout 300", ["build asan"],
               count_cmocka, 900, environment=asan),
         Stage("build tsan", build("tsan"), limit=900),
@@ -139,6 +150,7 @@ def stages():
         Stage("scenes", f"{PYTHON} tests/scenario/run.py", ["build asan"], count_summary, 1200, environment=asan),
         Stage("unit tsan", f"{PYTHON} tests/unit/run.py build/tsan -V -j {CORES} --timeout 600", ["build tsan"],
               count_cmocka, 1200),
+        Stage("mutants", f"{PYTHON} tests/mutants/run.py --pick 2", ["sql"], count_mutants, 900),
         Stage("build clang", build("clang"), limit=900),
         Stage("build release", build("release") + " && DESTDIR=build/install cmake --install build/release",
               limit=900),
