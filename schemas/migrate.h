@@ -16,8 +16,8 @@
 #include "base/text.h"
 
 #define MIGRATE_INTERFACE                                                                          \
-    1 /* the interface version that this program speaks: schema <schema>_v1  \
-                             */
+    1 /* the interface version that this program speaks: schema <schema>_v1                        \
+       */
 
 struct migrate_options {
     const char *dsn;
@@ -25,6 +25,8 @@ struct migrate_options {
         *schema; /* "holdfast": tables; functions live in <schema>_v1. A plain lower-case name */
     const char *role_prefix; /* "holdfast_" */
     const char *mode; /* failover mode, "async" or "strict"; used when the control row is made */
+    bool claims_wait_for_relay; /* after a start of the server nothing is claimed before a relay
+                                   (exactly once) has compared every shard; kept anew each time */
     int shards; /* relay shards, fixed for ever by the first migration; 0: 8, or what is there */
     int64_t lock_timeout_ms; /* for every lock the migration takes; 0: 10 s */
 };

@@ -130,6 +130,13 @@ void migrate_add_control(struct text *t, const struct migrate_options *o)
         "SELECT g FROM %s.control c, generate_series(0, c.shards - 1) g ON CONFLICT DO NOTHING;\n",
         o->schema, o->schema, migrate_version(), o->shards ? o->shards : MIGRATE_SHARDS, o->mode,
         o->schema, o->schema);
+    const char *wait = o->claims_wait_for_relay ? "true" : "false";
+    text_addf(
+        t,
+        "-- As configured now: whether claims wait for the relay's comparison after a start of "
+        "the server.\n"
+        "UPDATE %s.control SET claims_wait_for_relay = %s WHERE claims_wait_for_relay <> %s;\n",
+        o->schema, wait, wait);
     text_addf(t,
               "-- What is installed, for everybody to read.\n"
               "COMMENT ON SCHEMA %s IS 'holdfast tables %d sql %s';\n",

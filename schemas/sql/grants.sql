@@ -14,7 +14,8 @@ DECLARE
         "resolve": "o", "cancel_operation": "o", "raise_capability": "o",
 
         "service_acquire": "w", "service_renew": "w", "service_release": "w",
-        "events_read": "w", "events_delete": "w", "relay_position": "wov", "barrier": "w",
+        "events_read": "w", "events_delete": "w", "relay_position": "wov", "relay_checked": "w",
+        "relay_share": "w", "barrier": "w",
 
         "gate_status": "wov", "gate_close": "wo", "gate_open": "o",
         "register": "w", "known": "wov", "server_facts": "wov", "stats": "wov", "backlog": "wov", "story": "wov",

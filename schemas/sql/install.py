@@ -52,12 +52,14 @@ SELECT s.system_identifier, @schema@.server_timeline(), {version}, {shards}, '{m
 ON CONFLICT DO NOTHING;
 INSERT INTO @schema@.relay_positions (shard)
 SELECT g FROM @schema@.control c, generate_series(0, c.shards - 1) g ON CONFLICT DO NOTHING;
+-- As configured now: whether claims wait for the relay's comparison after a start of the server.
+UPDATE @schema@.control SET claims_wait_for_relay = {wait} WHERE claims_wait_for_relay <> {wait};
 -- What is installed, for everybody to read.
 COMMENT ON SCHEMA @iface@ IS 'holdfast tables {version} sql {digest}';
 """
 
 
-def script(schema="holdfast", role="holdfast_", shards=8, mode="async"):
+def script(schema="holdfast", role="holdfast_", shards=8, mode="async", wait=False):
     parts, digests, version = [], "", 0
     for path in files():
         name, data = path.relative_to(HERE).as_posix(), path.read_bytes()
@@ -70,7 +72,8 @@ def script(schema="holdfast", role="holdfast_", shards=8, mode="async"):
         parts.append(text)
         if name == "roles.sql":
             parts.append(VERSIONS)
-    parts.append(CONTROL.format(version=version, shards=shards, mode=mode, digest=sha256(digests.encode())))
+    parts.append(CONTROL.format(version=version, shards=shards, mode=mode, wait=str(wait).lower(),
+                                digest=sha256(digests.encode())))
     text = "\n".join(parts)
     for place, value in (("@schema@", schema), ("@iface@", schema + "_v1"), ("@role@", role)):
         text = text.replace(place, value)
@@ -83,11 +86,12 @@ def main():
     parser.add_argument("--role", default="holdfast_")
     parser.add_argument("--shards", type=int, default=8)
     parser.add_argument("--mode", choices=("async", "strict"), default="async")
+    parser.add_argument("--claims-wait-for-relay", action="store_true")
     args = parser.parse_args()
     for value in (args.schema, args.role):
         if not re.fullmatch(r"[a-z_][a-z0-9_]{0,47}", value):
             parser.error(f"not a plain lower-case name: {value!r}")
-    print(script(args.schema, args.role, args.shards, args.mode), end="")
+    print(script(args.schema, args.role, args.shards, args.mode, args.claims_wait_for_relay), end="")
 
 
 if __name__ == "__main__":

@@ -8,9 +8,11 @@
 -- It takes the gate's advisory lock shared, and keeps it to the end of the transaction: a `gate_close` that has
 -- returned therefore knows that every claim given out before is committed and visible, and that none follows.
 --
--- Open means: nobody closed it, the server is the system and on the timeline that `control` knows, and in `strict`
--- mode this very transaction is committed to a synchronous standby. The timeline is read from the WAL that is being
--- written; the control file lags behind a promotion.
+-- Open means: nobody closed it, the server is the system and on the timeline that `control` knows, in `strict` mode this
+-- very transaction is committed to a synchronous standby, and where claims wait for the relay, it has compared every
+-- shard with Kafka since this server started (a server that was set back to an older copy of its data looks like any
+-- other; only Kafka remembers more). The timeline is read from the WAL that is being written; the control file lags
+-- behind a promotion.
 --
 -- Locks: gate (shared). Tables: control. Roles: none (called by interface functions).
 CREATE OR REPLACE FUNCTION @schema@.gate_open() RETURNS boolean
@@ -60,6 +62,8 @@ BEGIN
             THEN 'not_synchronous'
         WHEN c.failover_mode = 'strict' AND btrim(current_setting('synchronous_standby_names')) = ''
             THEN 'no_synchronous_standby'
+        WHEN c.claims_wait_for_relay AND c.relay_checked_start IS DISTINCT FROM pg_postmaster_start_time()
+            THEN 'relay_unchecked'
     END;
 END
 $$;

@@ -11,7 +11,8 @@
 --     remembers, with evidence lost_history, and what was prepared becomes unknown (doubt_operations). A claim that is going
 --     on may still record its success.
 --
--- Outcomes: ok (also when it was open), not_primary, not_allowed (strict mode, and this server is not synchronous: reason).
+-- Outcomes: ok (also when it was open; reason relay_unchecked: as soon as the relay has compared its shards), not_primary,
+--           not_allowed (strict mode, and this server is not synchronous: reason).
 -- Errors: 22023 without who or why.
 -- Locks: gate (exclusive), leases, runs, operations (each in key order).
 -- Tables: control, gate_log, worker_leases, agent_runs, tool_operations, operation_evidence, outbox_events.
@@ -51,7 +52,7 @@ BEGIN
        SET gate_closed = false, gate_reason = p_reason, gate_changed_by = p_by, gate_changed_at = clock_timestamp(),
            system_identifier = v_system, timeline = v_timeline, set_back = false, foreign_since = NULL;
     v_reason := @schema@.gate_reason();
-    IF v_reason IS NOT NULL THEN
+    IF v_reason <> 'relay_unchecked' THEN
         UPDATE @schema@.control
            SET gate_closed = c.gate_closed, gate_reason = c.gate_reason, gate_changed_by = c.gate_changed_by,
                gate_changed_at = c.gate_changed_at, system_identifier = c.system_identifier, timeline = c.timeline,
@@ -68,7 +69,7 @@ BEGIN
         'known_timeline', c.timeline, 'closed_for', CASE WHEN c.gate_closed THEN c.gate_reason END,
         'restored', p_restored, 'nothing_lost', p_nothing_lost, 'epochs_raised', v_raised,
         'operations_doubted', v_doubted));
-    RETURN QUERY SELECT 'ok', NULL::text, v_raised, v_doubted;
+    RETURN QUERY SELECT 'ok', v_reason, v_raised, v_doubted;
 END
 $$;
 

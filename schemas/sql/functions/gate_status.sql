@@ -1,9 +1,10 @@
 -- gate_status() → one row                                                    interface; worker, operator, viewer
 --
 -- Whether work may be claimed and events be read for publishing, and why not: not_primary, other_system,
--- other_timeline, not_synchronous, no_synchronous_standby, or the reason that somebody gave. Informs only, takes no
--- lock; each gated function looks itself. sendable_until: until when claims already given out can still send; claims
--- that a promotion lost are known by nobody here, and can for the largest term of a claim from when it was noticed.
+-- other_timeline, not_synchronous, no_synchronous_standby, relay_unchecked, or the reason that somebody gave. Informs
+-- only, takes no lock; each gated function looks itself. sendable_until: until when claims already given out can still
+-- send; claims that a promotion lost are known by nobody here, and can for the largest term of a claim from when it was
+-- noticed.
 -- Tables: control, tool_operations.
 CREATE OR REPLACE FUNCTION @iface@.gate_status()
 RETURNS TABLE (open boolean, reason text, system_identifier bigint, timeline bigint, known_system bigint,

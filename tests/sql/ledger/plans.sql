@@ -58,9 +58,11 @@ BEGIN
     UPDATE holdfast.tool_operations SET dispatch_until = clock_timestamp() WHERE operation_id = ANY (v_ids[7:8]);
     PERFORM FROM holdfast_v1.expire_claims(10);
     PERFORM holdfast_v1.service_acquire('shard:3', 'a', 2000);
-    PERFORM FROM holdfast_v1.events_read(3, 'a', 1, 100, 20);
+    PERFORM FROM holdfast_v1.events_read(3, 'a', 1, 100, 20, 1000);
     PERFORM FROM holdfast_v1.events_delete(3, 'a', 1, 1, '{3,11}', ARRAY[gen_random_uuid(), gen_random_uuid()]);
     PERFORM FROM holdfast_v1.relay_position(3);
+    PERFORM FROM holdfast_v1.relay_position(3, 1000);
+    PERFORM FROM holdfast_v1.relay_checked(3, 'a', 1, pg_postmaster_start_time());
 END $$;
 -- Counted again in one transaction, with the plans that the session keeps.
 DO $$

@@ -10,11 +10,12 @@ import psycopg
 import pytest
 
 TABLES = ["agent_tasks", "agent_runs", "run_data", "worker_leases", "tool_operations", "requests", "ready", "timers",
-          "signals", "claims", "operation_evidence", "run_history", "refusals", "outbox_events", "relay_positions",
+          "signals", "claims", "operation_evidence", "run_history", "refusals", "outbox_events", "relay_positions", "relay_pods",
           "service_leases", "tool_limits", "schedules", "registry", "control", "gate_log", "gauges", "run_transition", "operation_transition"]
 WORKER = {"submit", "acquire", "claim", "renew", "release", "commit", "cancel", "retry", "signal", "sweep", "claim_operations",
           "claim_unknown", "claim_queries", "record_query", "converge", "compensate", "undo_due", "operation_story", "record_result", "record_not_sent", "record_unknown", "expire_claims", "service_acquire",
-          "service_renew", "service_release", "events_read", "events_delete", "relay_position", "barrier", "gate_status",
+          "service_renew", "service_release", "events_read", "events_delete", "relay_position", "relay_checked",
+          "relay_share", "barrier", "gate_status",
           "gate_close", "register", "known", "server_facts", "stats", "backlog", "story"}
 OPERATOR = {"submit", "cancel", "retry", "signal", "converge", "compensate", "undo_due", "resolve",
             "cancel_operation", "raise_capability", "operation_story", "relay_position", "gate_status", "gate_close", "gate_open", "known",
@@ -263,6 +264,7 @@ def test_isolation_is_read_committed(login):
              "record_not_sent('{}', '{}', '{}', '{}', '{}', '{}')", "record_unknown('{}', '{}', '{}', '{}', '{}', '{}')",
              "service_acquire('sweep', 'x', 1000)", "service_renew('sweep', 'x', 1, 1000)", "service_release('sweep', 'x', 1)",
              "events_read(0, 'x', 1, 0, 1)", "events_delete(0, 'x', 1, 1, '{}', '{}')",
+             "relay_checked(0, 'x', 1, now())", "relay_share('x', 1000)",
              "claim('x', gen_random_uuid(), 1, 1000, NULL)", "acquire('x', gen_random_uuid(), '{}', 1000, NULL)",
              "register('{}', '{}', '{}', '{}', 'p')", "gate_close('x', 'y')"]
     for level in ["REPEATABLE READ", "SERIALIZABLE"]:
