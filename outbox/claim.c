@@ -79,11 +79,12 @@ static enum outcome ask_until_answered(struct claimer *c, enum ledger_kind kind,
     }
 }
 
-static void set_out(struct claimer *c, const struct ledger_claimed *row, int64_t claimed_us)
+static void set_out(struct claimer *c, struct span owner, const struct ledger_claimed *row,
+                    int64_t claimed_us)
 {
     struct outbox *outbox = c->outbox;
     struct tool *tool = tools_find(outbox, row->tool_name);
-    struct dispatch *d = dispatch_new(outbox, tool, row, claimed_us);
+    struct dispatch *d = dispatch_new(outbox, tool, owner, row, claimed_us);
     if (tool == NULL) { // named by a hint, and declared here when it was named: cannot be
         dispatch_not_sent(d, "no_such_tool", "this pod does not declare the tool");
     } else if (outbox->config->failover.mode == FAILOVER_ASYNC &&
@@ -97,8 +98,12 @@ static void set_out(struct claimer *c, const struct ledger_claimed *row, int64_t
 bool claim_ask(struct claimer *c, enum ledger_kind kind, struct ledger_claim *claim,
                struct ledger_claimed **ret_rows, size_t *ret_n)
 {
-    claim->owner = c->outbox->session;
     claim->token = uuid_v4();
+    // An owner of its own for each claim: after a promotion revision and attempt repeat, and a
+    // claim that was lost must not speak for one that the new history gave out.
+    char token[UUID_TEXT_SIZE];
+    claim->owner = span_of(arena_printf(c->arena, "%.*s/%s", SPAN_ARG(c->outbox->session),
+                                        uuid_format(claim->token, token)));
     claim->ttl_ms = c->outbox->config->dispatch.claim_ttl_ms;
     int64_t asked_us = clock_mono_us();
     enum outcome outcome = ask_until_answered(c, kind, claim, ret_rows, ret_n);
@@ -117,7 +122,7 @@ bool claim_ask(struct claimer *c, enum ledger_kind kind, struct ledger_claim *cl
     }
     for (size_t i = 0; i < *ret_n; i++) {
         if ((*ret_rows)[i].outcome == OUTCOME_CLAIMED) {
-            set_out(c, &(*ret_rows)[i], asked_us);
+            set_out(c, claim->owner, &(*ret_rows)[i], asked_us);
         }
     }
     return true;

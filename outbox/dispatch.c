@@ -58,7 +58,7 @@ const char *verdict_word(enum verdict verdict)
     return words[verdict];
 }
 
-struct dispatch *dispatch_new(struct outbox *outbox, struct tool *tool,
+struct dispatch *dispatch_new(struct outbox *outbox, struct tool *tool, struct span owner,
                               const struct ledger_claimed *row, int64_t claimed_us)
 {
     struct arena *arena = arena_new();
@@ -66,7 +66,7 @@ struct dispatch *dispatch_new(struct outbox *outbox, struct tool *tool,
     d->arena = arena;
     d->outbox = outbox;
     d->tool = tool;
-    d->owner = outbox->session;
+    d->owner = arena_dup(arena, owner);
     d->claimed_us = claimed_us;
     d->claim = *row;
     struct ledger_claimed *c = &d->claim;

@@ -47,8 +47,8 @@ struct dispatch {
     unsigned record_tries; // by settle
 };
 
-// Copies the row into an arena of its own and counts it as in flight.
-struct dispatch *dispatch_new(struct outbox *outbox, struct tool *tool,
+// Copies the row and the claim's owner into an arena of its own and counts it as in flight.
+struct dispatch *dispatch_new(struct outbox *outbox, struct tool *tool, struct span owner,
                               const struct ledger_claimed *row, int64_t claimed_us);
 // The end of it: recorded, or given up to the sweep. Counts it out and frees it.
 void dispatch_free(struct dispatch *d);

@@ -210,16 +210,18 @@ enum outcome ledger_barrier(struct fence *lane, struct arena *arena)
 
 struct gate_close_in {
     struct span by, reason;
+    bool set_back;
 };
 static const struct db_param gate_close_params[] = {DB_SCALAR(struct gate_close_in, by),
-                                                    DB_SCALAR(struct gate_close_in, reason)};
+                                                    DB_SCALAR(struct gate_close_in, reason),
+                                                    DB_SCALAR(struct gate_close_in, set_back)};
 static const struct db_call gate_close =
     DB_CALL("gate_close", gate_close_params, only_outcome_columns, 0);
 
 enum outcome ledger_gate_close(struct fence *lane, struct span by, struct span reason,
                                struct arena *arena)
 {
-    const struct gate_close_in in = {.by = by, .reason = reason};
+    const struct gate_close_in in = {.by = by, .reason = reason, .set_back = true};
     struct only_outcome *rows = NULL;
     size_t n = 0;
     return fence_call(lane, &gate_close, &in, NULL, arena, &rows, &n);

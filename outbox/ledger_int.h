@@ -21,7 +21,7 @@ enum ledger_kind {
 };
 
 struct ledger_claim {
-    struct span owner; // this dispatcher's session
+    struct span owner; // of this claim, new for each: outbox->session and the token
     struct uuid token; // of this call; the same when it is asked again
     int32_t limit;
     int64_t ttl_ms;
@@ -182,6 +182,8 @@ MUST_CHECK enum outcome ledger_position(struct fence *lane, int32_t shard, struc
 // One small write that is waited for: what was read before it is replicated once it has answered.
 MUST_CHECK enum outcome ledger_barrier(struct fence *lane, struct arena *arena);
 
+// Kafka remembers more than this database does, so this database was set back: until an operator opens
+// the gate nothing in it counts as not sent.
 MUST_CHECK enum outcome ledger_gate_close(struct fence *lane, struct span by, struct span reason,
                                           struct arena *arena);
 

@@ -27,7 +27,7 @@ struct outbox {
     const struct config *config;
     struct broker *broker;
     struct broker_producer *producer; // hints, claims of capability none, dead letters. Thread: any
-    struct span session;              // owner of this dispatcher's claims: pod and a random token
+    struct span session;              // of this pod's outbox: name and a random token
     char session_text[128];
     char intents_topic[OUTBOX_TOPIC_SIZE];
     char wakeups_topic[OUTBOX_TOPIC_SIZE];
