@@ -108,10 +108,14 @@ bool claim_ask(struct claimer *c, enum ledger_kind kind, struct ledger_claim *cl
     int64_t asked_us = clock_mono_us();
     enum outcome outcome = ask_until_answered(c, kind, claim, ret_rows, ret_n);
     if (outcome != OUTCOME_OK) {
-        log_event(LOG_WARN, "dispatch.claim_failed", LOG_OUTCOME(outcome),
-                  LOG_TEXT("detail", fence_error(c->lane)));
+        if (outcome != c->told) { // once a reason: it is asked again many times a second
+            log_event(LOG_WARN, "dispatch.claim_failed", LOG_OUTCOME(outcome),
+                      LOG_TEXT("detail", fence_error(c->lane)));
+        }
+        c->told = outcome;
         return false;
     }
+    c->told = OUTCOME_OK;
     note_answer(c, *ret_rows, *ret_n);
     bool any = false;
     for (size_t i = 0; i < *ret_n; i++) {

@@ -27,6 +27,7 @@ struct claimer {
     int64_t consumer_again_us; // when opening it may be tried again
     int64_t sweep_us;          // next look without a hint
     bool more;                 // the last look was cut off by its limit
+    enum outcome told;         // why claims fail, as last logged; OK: they do not
     struct claim_acks acks;
 };
 

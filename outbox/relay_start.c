@@ -262,7 +262,8 @@ static enum turn recover_rows(struct relay_lane *lane, struct shard *s, const st
 
 static enum turn recover(struct relay_lane *lane, struct shard *s, const struct memory *m)
 {
-    log_event(LOG_WARN, "relay.recovery_start", LOG_INT("shard", s->number),
+    bool fresh = !m->found && m->position.last_batch == 0; // nothing was ever published of it
+    log_event(fresh ? LOG_INFO : LOG_WARN, "relay.recovery_start", LOG_INT("shard", s->number),
               LOG_BOOL("identity_found", m->found),
               LOG_INT("identity_batch", m->found ? m->identity.batch : 0),
               LOG_INT("last_batch", m->position.last_batch));
