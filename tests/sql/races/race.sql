@@ -1,8 +1,8 @@
 -- What races are made of: worlds to start from, each verb of the interface as a call of one argument, and the whole state
 -- as one line of text. Loaded once into the tests' database; not part of the product.
 --
--- One task t with run 1 and three operations: pay (prepared), ship (dispatching, by d), ask (unknown, due, safe to send
--- again). p_who is the side that calls ('left', 'right', …): it names owners, keys, tokens and commits, so that the same
+-- One task t with run 1 and four operations: pay (prepared), ship (dispatching, by d), ask (unknown, due, safe to send
+-- again), look (unknown, due, to be asked about). p_who is the side that calls ('left', 'right', …): it names owners, keys, tokens and commits, so that the same
 -- verb on two sides is two calls and not one that is repeated. Answers and state hold no times and nothing random.
 DROP SCHEMA IF EXISTS race CASCADE;
 CREATE SCHEMA race;
@@ -69,8 +69,9 @@ RETURNS text LANGUAGE sql AS $$
            || coalesce(' ' || c.woke_reason, '')
     FROM (SELECT array_agg(1) AS item, array_agg(race.operation(u, p_version)) AS id, array_agg(u) AS step,
                 array_agg(p_version) AS version, array_agg(u) AS tool, array_agg('sha256:1'::text) AS digest,
-                array_agg('{}'::jsonb) AS body, array_agg('idempotency_key'::text) AS capability,
-                array_agg('{"retention_ms": 86400000, "query": true}'::jsonb) AS declaration, array_agg(false) AS no,
+                array_agg('{}'::jsonb) AS body, array_agg(CASE u WHEN 'look' THEN 'query' ELSE 'idempotency_key' END) AS capability,
+                array_agg(CASE u WHEN 'look' THEN '{"remote_cancel_tool": "undo"}' ELSE '{"retention_ms": 86400000}' END::jsonb)
+                    AS declaration, array_agg(false) AS no,
                 array_agg(NULL::text) AS none
          FROM unnest(string_to_array(p_step, ' ')) AS t(u)) g,
         LATERAL (SELECT coalesce(g.item, '{}') AS item, coalesce(g.id, '{}') AS id, coalesce(g.step, '{}') AS step,
@@ -136,7 +137,7 @@ AS $$ SELECT 'expired ' || e.expired FROM holdfast_v1.expire_claims(100) e $$;
 CREATE FUNCTION race.gate_close(p_who text) RETURNS text LANGUAGE plpgsql
 AS $$ BEGIN PERFORM holdfast_v1.gate_close('race', 'race'); RETURN 'closed'; END $$;
 
--- Verbs that an older interface does not have: plpgsql, so that this file loads without them.
+-- Signals, facts from the remote, and what people decide.
 CREATE FUNCTION race.signal(p_who text) RETURNS text LANGUAGE plpgsql AS $$
 BEGIN
     RETURN (SELECT concat_ws(' ', s.outcome, CASE WHEN s.woke THEN 'woke' END)
@@ -167,14 +168,15 @@ END $$;
 CREATE FUNCTION race.raise_capability(p_who text) RETURNS text LANGUAGE plpgsql AS $$
 BEGIN
     RETURN (SELECT concat_ws(' ', c.outcome, c.status, c.revision, c.capability)
-            FROM holdfast_v1.raise_capability(ARRAY[race.operation('ask')], '{2}', '{query}', ARRAY['{"query": true}'::jsonb],
+            FROM holdfast_v1.raise_capability(ARRAY[race.operation('look')], '{2}', '{idempotency_key}',
+                ARRAY['{"retention_ms": 86400000}'::jsonb],
                 ARRAY[p_who], '{why}') c);
 END $$;
 
 CREATE FUNCTION race.compensate(p_who text) RETURNS text LANGUAGE plpgsql AS $$
 BEGIN
     RETURN (SELECT concat_ws(' ', c.outcome, c.status)
-            FROM holdfast_v1.compensate(ARRAY[race.operation('ask')], '{compensate}', '{undo}', ARRAY['{}'::jsonb], '{sha256:2}',
+            FROM holdfast_v1.compensate(ARRAY[race.operation('look')], '{remote_cancel}', '{undo}', ARRAY['{}'::jsonb], '{sha256:2}',
                 '{none}', ARRAY['{}'::jsonb], '{NULL}', ARRAY[p_who]) c);
 END $$;
 
@@ -216,7 +218,7 @@ END $$;
 -- late     held, and the claim on ship has run out
 -- ready    given back
 -- parked   waits for ship, or for a signal "go"
--- ended    failed; ship and ask are in doubt
+-- ended    failed; ship, ask and look are in doubt
 CREATE FUNCTION race.make(p_world text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM race.forget();
@@ -225,10 +227,11 @@ BEGIN
         '{NULL}') s), 'created');
     PERFORM race.must((SELECT a.outcome FROM holdfast_v1.acquire('a', race.id('world'), ARRAY[race.run(1)], 600000, NULL) a),
                       'acquired');
-    PERFORM race.must(race.write('world', p_step => 'ask pay ship', p_revision => 1), 'ok revision 2');
+    PERFORM race.must(race.write('world', p_step => 'ask look pay ship', p_revision => 1), 'ok revision 2');
     PERFORM c.outcome FROM holdfast_v1.claim_operations('d', race.id('world ops'), 10, 600000, NULL,
-        ARRAY[race.operation('ask'), race.operation('ship')]) c;
-    PERFORM r.outcome FROM holdfast_v1.record_unknown(ARRAY[race.operation('ask')], '{d}', '{1}', '{1}', '{0}', '{NULL}') r;
+        ARRAY[race.operation('ask'), race.operation('look'), race.operation('ship')]) c;
+    PERFORM r.outcome FROM holdfast_v1.record_unknown(ARRAY[race.operation('ask'), race.operation('look')], '{d,d}', '{1,1}',
+        '{1,1}', '{0,0}', '{NULL,NULL}') r;
     INSERT INTO holdfast.service_leases (name, owner, epoch, expires_at) VALUES ('sweep', 's', 1, 'infinity');
     CASE p_world
         WHEN 'held' THEN NULL;
@@ -290,7 +293,8 @@ CREATE FUNCTION race.state() RETURNS text LANGUAGE sql AS $$
          FROM holdfast.agent_tasks k),
         (SELECT string_agg(concat_ws(' ', 'operation', right(o.run_id::text, 1), o.step_id, o.effect_version, o.status,
                 'revision', o.revision, 'attempts', o.attempts, o.attempts_not_sent, coalesce(o.dispatch_owner, '-'),
-                o.remote_id, CASE WHEN o.detached THEN 'detached' END, CASE WHEN o.not_before IS NOT NULL THEN 'later' END),
+                o.remote_id, CASE WHEN o.detached THEN 'detached' END, CASE WHEN o.not_before IS NOT NULL THEN 'later' END,
+                o.capability, 'asked by', to_jsonb(o) ->> 'query_owner', to_jsonb(o) ->> 'queries'),
                 ' | ' ORDER BY o.operation_id) FROM holdfast.tool_operations o),
         (SELECT string_agg(concat_ws(' ', 'request', q.request_key, q.outcome, right(q.run_id::text, 1)), ' | '
                 ORDER BY q.request_key) FROM holdfast.requests q),

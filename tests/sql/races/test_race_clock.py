@@ -11,8 +11,7 @@ from triples import STEP_SECONDS, Driver
                                            ("release", "not_holder")])
 @pytest.mark.parametrize("table", ["worker_leases", "agent_runs"])
 def test_a_lease_that_ran_out_during_the_wait(raced, verb, refusal, table):  # noqa: F811
-    dsn, _ = raced
-    driver = Driver(dsn)
+    driver = Driver(raced)
     driver.world("held")
     session = driver.sessions[0]
     driver.one("UPDATE holdfast.worker_leases SET expires_at = clock_timestamp() + interval '1 second' RETURNING 1")

@@ -3,7 +3,7 @@ import itertools
 
 import pytest
 
-from table import IS, VERBS, worlds_of
+from table import VERBS, worlds_of
 from test_race_pairs import raced  # noqa: F401  (a fixture)
 from triples import Driver, faults
 
@@ -29,17 +29,15 @@ MORE = (
 TRIPLES = [*itertools.combinations(CORE, 3), *MORE]
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("first", dict.fromkeys(triple[0] for triple in TRIPLES))
 def test_triples_of(raced, first):  # noqa: F811
-    dsn, interface = raced
-    driver, wrong, races = Driver(dsn), [], 0
-    for verbs in [t for t in TRIPLES if t[0] == first and all(IS.get(v, v) in interface for v in t)]:
+    driver, wrong, races = Driver(raced), [], 0
+    for verbs in [triple for triple in TRIPLES if triple[0] == first]:
         wrong += faults(driver, worlds_of(*verbs)[0], verbs)
         races += 1
     blocked, chains = driver.blocked, driver.chains
     driver.close()
-    if not races:
-        pytest.skip("this interface has not all verbs of any")
     assert not wrong, f"{len(wrong)}:\n" + "\n\n".join(wrong[:5])
     assert blocked, "nobody ever waited: nothing was raced"
     print(f"{first}: {races} triples, {blocked} calls waited, in {chains} races for one that waited itself")
