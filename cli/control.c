@@ -9,7 +9,7 @@
 
 // What the command asks for, as a producer would have written it.
 static struct span record_of(const struct invocation *inv, const char *type, const char *request_id,
-                             struct arena *arena)
+                             const struct json_value *payload, struct arena *arena)
 {
     struct json_builder *b = json_builder_new(arena);
     struct json_node *o = json_new_object(b);
@@ -19,7 +19,12 @@ static struct span record_of(const struct invocation *inv, const char *type, con
     json_put_text(b, o, uuid_parse(span_of(what), &run) ? "run_id" : "task_id", span_of(what));
     if (invocation_value(inv, "tenant") != NULL)
         json_put_text(b, o, "tenant_id", span_of(invocation_value(inv, "tenant")));
-    json_put_text(b, o, "request_id", span_of(request_id));
+    bool is_signal = strcmp(type, "signal") == 0;
+    json_put_text(b, o, is_signal ? "signal_id" : "request_id", span_of(request_id));
+    if (is_signal)
+        json_put_text(b, o, "name", span_of(invocation_argument(inv, 1)));
+    if (is_signal && payload != NULL)
+        json_put_copy(b, o, "payload", payload);
     json_put_text(b, o, "by", span_of(session_by(inv)));
     if (invocation_value(inv, "reason") != NULL)
         json_put_text(b, o, "reason", span_of(invocation_value(inv, "reason")));
@@ -35,11 +40,19 @@ static bool decode(const struct invocation *inv, const char *type, struct arena 
 {
     char made[37];
     uuid_format(uuid_v7(), made);
-    const char *request_id = invocation_value(inv, "request-id");
+    const char *request_id =
+        invocation_value(inv, strcmp(type, "signal") == 0 ? "signal-id" : "request-id");
+    const char *text = invocation_value(inv, "payload");
+    const struct json_value *payload = NULL;
+    struct json_error problem;
+    if (text != NULL && !json_parse(span_of(text), NULL, arena, &payload, &problem)) {
+        say_usage(inv, "--payload is no JSON: %.*s", SPAN_ARG(problem.detail));
+        return false;
+    }
     struct raw_record record = {
         .cluster = SPAN_LIT("cli"),
         .topic = SPAN_LIT("cli"),
-        .value = record_of(inv, type, request_id != NULL ? request_id : made, arena)};
+        .value = record_of(inv, type, request_id != NULL ? request_id : made, payload, arena)};
     struct reject reject;
     if (message_decode(&record, NULL, arena, ret, &reject))
         return true;
@@ -143,6 +156,31 @@ static enum outcome retry(struct fence *lane, const struct message *m, struct sp
     return outcome;
 }
 
+static enum outcome signal_run(struct fence *lane, const struct message *m, struct span source,
+                               struct arena *arena, struct answer *ret)
+{
+    struct fence_signal_item item = {.tenant = m->tenant_id,
+                                     .task = m->task_id,
+                                     .key = m->request_key,
+                                     .own_key = true,
+                                     .digest = m->digest,
+                                     .source = source,
+                                     .by = m->by,
+                                     .run_id = {m->run_id, !m->has_run},
+                                     .signal_id = m->signal_id,
+                                     .name = m->name,
+                                     .payload = {m->payload},
+                                     .record = {m->record}};
+    struct fence_signal_result *r;
+    enum outcome outcome = fence_signal(lane, &item, 1, arena, &r);
+    if (outcome == OUTCOME_OK)
+        *ret = (struct answer){.outcome = r->outcome,
+                               .first_outcome = r->first_outcome,
+                               .run_id = r->run_id,
+                               .operations_are = "operations"};
+    return outcome;
+}
+
 static int control(struct invocation *inv, const char *type,
                    enum outcome (*ask)(struct fence *, const struct message *, struct span,
                                        struct arena *, struct answer *))
@@ -170,6 +208,11 @@ static int control(struct invocation *inv, const char *type,
 int command_cancel(struct invocation *inv)
 {
     return control(inv, "cancel", cancel);
+}
+
+int command_signal(struct invocation *inv)
+{
+    return control(inv, "signal", signal_run);
 }
 
 int command_retry(struct invocation *inv)

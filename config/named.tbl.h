@@ -78,12 +78,8 @@ NAMED(tool, remote_cancel_tool, TEXT, "", 0, 0, "", DECLARED, "The tool that ask
 NAMED(tool, allow_private, BOOL, "false", 0, 0, "", 0, "The address may be loopback, link-local or private")
 
 NAMED(tool, mcp_tool, TEXT, "", 0, 0, "", 0, "kind = mcp: name of the tool at the server. Empty: as here")
-NAMED(tool, mcp_revision, CHOICE, "auto", 0, 0, "auto|2025-03-26|2025-06-18|2025-11-25|2026-07-28", 0,
-      "kind = mcp: revision of the protocol that is spoken; auto: the newest that the server knows")
 NAMED(tool, operation_argument, TEXT, "", 0, 0, "", DECLARED,
       "kind = mcp: argument in which the key is sent; _meta has it always. It must not be in the request yet")
-NAMED(tool, is_error, CHOICE, "failed_final", 0, 0, "failed_final|unknown", DECLARED,
-      "kind = mcp: what an answer with isError means")
 NAMED(tool, honest_errors, BOOL, "false", 0, 0, "", DECLARED,
       "kind = mcp: errors by which a server refuses before it executes (no such method, bad parameters) are its word that it did not act")
 

@@ -134,8 +134,6 @@ struct config_statuses {
     uint64_t bits[16];
 };
 enum config_scope { SCOPE_ENDPOINT, SCOPE_ACCOUNT };
-enum config_mcp_revision { MCP_AUTO, MCP_2025_03_26, MCP_2025_06_18, MCP_2025_11_25, MCP_2026_07_28 };
-enum config_is_error { IS_ERROR_FAILED_FINAL, IS_ERROR_UNKNOWN };
 struct config_tool {
     const char *name;
     enum config_tool_kind kind;
@@ -195,9 +193,7 @@ struct config_tool {
     bool allow_private;
 
     const char *mcp_tool;
-    enum config_mcp_revision mcp_revision;
     const char *operation_argument;
-    enum config_is_error is_error;
     bool honest_errors;
 };
 

@@ -12,6 +12,7 @@
 #include <libpq-fe.h>
 
 #include "base/text.h"
+#include "cli/operation_calls.h"
 #include "cli/reads.h"
 #include "fence/fence_int.h"
 #include "outbox/ledger_int.h"
@@ -48,6 +49,8 @@ static void every_call_fits_the_installed_sql(void **state)
                                            &write_gate_open};
     check(db, fence_calls, fence_call_n);
     check(db, ledger_calls, ledger_call_n);
+    check(db, ledger_fact_calls, ledger_fact_call_n);
+    check(db, op_calls, op_call_n);
     check(db, reads, COUNT_OF(reads));
     db_free(db);
 }
