@@ -82,8 +82,8 @@ $$;
 -- cancel_outlook(o) → text: the truth table of cancelling, in words: what happens to this operation when its run is
 -- cancelled. Never that one which may have been sent was not executed.
 CREATE OR REPLACE FUNCTION @schema@.cancel_outlook(o @schema@.tool_operations) RETURNS text
-LANGUAGE sql IMMUTABLE
-RETURN CASE
+LANGUAGE sql IMMUTABLE AS $$
+SELECT CASE
     WHEN o.status = 'prepared' OR (o.status = 'unknown' AND o.attempts = o.attempts_not_sent)
         THEN 'it was not sent and is cancelled'
     WHEN o.status NOT IN ('dispatching', 'unknown') THEN 'it is settled and stays so'
@@ -93,4 +93,5 @@ RETURN CASE
         THEN 'it may have been executed; once it has succeeded it is compensated, by an operation of its own'
     WHEN @schema@.policy_of(o.declaration) <> 'finish'
         THEN 'it may have been executed; no tool is declared to undo it, so a person decides'
-    ELSE 'it may have been executed and stays authorised to finish; its outcome will be recorded' END;
+    ELSE 'it may have been executed and stays authorised to finish; its outcome will be recorded' END
+$$;

@@ -34,8 +34,9 @@ $$;
 
 -- bucket(m, t): the tokens of a tool's bucket at t.
 CREATE OR REPLACE FUNCTION @schema@.bucket(m @schema@.tool_limits, t timestamptz) RETURNS double precision
-LANGUAGE sql IMMUTABLE
-RETURN least(m.burst, m.tokens + greatest(0, extract(epoch FROM t - m.tokens_at)) * m.rate_per_s);
+LANGUAGE sql IMMUTABLE AS $$
+SELECT least(m.burst, m.tokens + greatest(0, extract(epoch FROM t - m.tokens_at)) * m.rate_per_s)
+$$;
 
 -- in_flight(p_tool, p_most, t): requests to that tool that may be on their way, counted up to p_most.
 CREATE OR REPLACE FUNCTION @schema@.in_flight(p_tool text, p_most integer, t timestamptz) RETURNS integer

@@ -4,6 +4,8 @@
 -- A signal whose task is not there yet; what it carries is no part of any story.
 ALTER TABLE @schema@.requests ADD COLUMN payload jsonb;
 
+-- Made anew by this migration, with a body that depends on no column.
+DROP FUNCTION IF EXISTS @schema@.operation_context(@schema@.tool_operations);
 ALTER TABLE @schema@.tool_operations
     -- A query of the remote is exclusive like a dispatch, but no attempt and no step: neither counts.
     ADD COLUMN query_owner     text,
