@@ -4,7 +4,7 @@
     scripts/mutants --only NAME …          these
     scripts/mutants --pick N --seed TEXT   N of them, chosen by the text (a commit)
     scripts/mutants --ref COMMIT           of a commit; default: the working tree as it is
-    scripts/mutants --write                also writes docs/MUTANTS.md
+    scripts/mutants --write                also writes docs/MUTANTS.md; with --only, the other rows as they were last found
     scripts/mutants --list
 
 The named tests are run first without any change, and must pass. The tree is copied to build/mutants/tree and built in
@@ -279,7 +279,17 @@ def matrix(results):
         print(f"  {r['mutant'].name:{wide}}  {r['verdict']:8}  {r['seconds']:5.0f} s  {', '.join(r['red']) or r['why'].splitlines()[0] if r['red'] or r['why'] else ''}")
 
 
-def page(results, seconds):
+def keep(results):
+    """Remembers what was found, by what each mutant is; returns all that is known, in the order of the table."""
+    path = ROOT / "build" / "mutants" / "results.json"
+    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    known |= {repr(r["mutant"]): {key: r[key] for key in ("verdict", "red", "seconds", "why")} for r in results}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(known), encoding="utf-8")
+    return [{"mutant": m, **known.get(repr(m), {"verdict": "not tried", "red": [], "seconds": 0, "why": ""})} for m in MUTANTS]
+
+
+def page(results):
     lines = ["# Mutants", "",
              "What the tests are worth: each guard of the protocol is taken away in turn, and the tests named for it must",
              "notice. Written by `scripts/mutants --write`; the changes and the tests are in `tests/mutants/mutants.py`.", "",
@@ -293,7 +303,7 @@ def page(results, seconds):
     lines += ["", f"{counts['killed']} killed, {counts['survived']} survived, {counts['broken']} broken. "
               "A mutant that survives means that a test is missing; a broken one that its row is out of date.", ""]
     (ROOT / "docs" / "MUTANTS.md").write_text("\n".join(lines), encoding="utf-8")
-    say(f"docs/MUTANTS.md written ({seconds:.0f} s)")
+    say("docs/MUTANTS.md written")
 
 
 def tally(results):
@@ -322,11 +332,9 @@ def options():
     parser.add_argument("--pick", type=int, metavar="N")
     parser.add_argument("--seed", default="", help="for --pick; default: HEAD")
     parser.add_argument("--ref", help="a commit; default: the working tree")
-    parser.add_argument("--write", action="store_true", help="write docs/MUTANTS.md (needs all of them)")
+    parser.add_argument("--write", action="store_true", help="write docs/MUTANTS.md")
     parser.add_argument("--list", action="store_true")
     arguments = parser.parse_args()
-    if arguments.write and (arguments.only or arguments.pick):
-        parser.error("--write needs all mutants")
     if arguments.pick and not arguments.seed:
         arguments.seed = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True,
                                         check=False).stdout.strip()
@@ -364,8 +372,9 @@ def main():
     print()
     matrix(results)
     seconds = time.monotonic() - BEGIN
+    everything = keep(results)
     if arguments.write:
-        page(results, seconds)
+        page(everything)
     counts = tally(results)
     if counts["broken"]:
         counts["error"] = "broken: " + ", ".join(r["mutant"].name for r in results if r["verdict"] == "broken")
