@@ -63,6 +63,7 @@ typedef Db {
     byte c_id; byte c_epoch; byte p_id; byte p_epoch;           /* commit_id …, prev_commit_id … */
     bit w_token[4];                                             /* claims: this token has taken the lease */
     byte o_st[2]; byte o_att[2]; byte o_ns[2]; byte o_rev[2]; byte o_crev[2];
+    byte o_catt[2];                                             /* claimed_attempt */
     bit o_told[2];                                              /* evidence: not_sent, of the latest claim */
     bit o_det[2]; bit o_after[2];
     bit o_new[2];                                               /* dispatch_owner: of which history */
@@ -116,7 +117,8 @@ byte g_kind, g_by, g_epoch, g_rev, g_id;
 bit g_dead;                 /* the judge's: its worker was told that it was not applied */
 #endif
 
-/* Dispatch sessions: one claim each. All belong to one pod: dispatch_owner tells none from another. */
+/* Dispatch sessions: one claim each. dispatch_owner is another for each claim; what the model needs of that is that it is
+ * another for each history. */
 #define D_FREE    0
 #define D_ASKED   1         /* claim: no answer */
 #define D_CLAIMED 2
@@ -199,8 +201,14 @@ inline set_op(o, s) {
 
 /* ---- internal functions ---- */
 
-/* lost_history: it may have been sent by an attempt that nobody remembers. */
-inline doubt(o) { set_op(o, UNKNOWN); db.o_att[o]++ }
+/* doubt_operations, lost_history: it may have been sent by an attempt that nobody remembers. A claim goes on. */
+inline doubt(o) {
+    if
+    :: db.o_st[o] != DISPATCHING -> set_op(o, UNKNOWN)
+    :: else
+    fi;
+    db.o_att[o]++
+}
 
 /* Between a promotion and the opening of the gate nothing may be taken for not sent: the lost history may have sent it. */
 #if defined(FAILOVER) && !defined(NO_DOUBT_BEFORE_OPENING)
@@ -534,7 +542,7 @@ inline sweep_lease() {
 
 /* ---- ledger ---- */
 
-/* Is this session's claim the latest one? dispatch_owner: the pod takes a new session when the history changes. */
+/* Is this session's claim the latest one? dispatch_owner: of its own for each claim. */
 #if defined(FAILOVER) && !defined(NO_SESSION_PER_HISTORY)
 #define SAME_OWNER(d) (db.o_new[d_op[d]] == d_new[d])
 #else
@@ -543,9 +551,9 @@ inline sweep_lease() {
 #if defined(NO_CLAIM_IDENTITY)
 #define LATEST(d) true
 #elif defined(NO_DISPATCH_REVISION)
-#define LATEST(d) (SAME_OWNER(d) && db.o_att[d_op[d]] == d_att[d])
+#define LATEST(d) (SAME_OWNER(d) && db.o_catt[d_op[d]] == d_att[d])
 #else
-#define LATEST(d) (SAME_OWNER(d) && db.o_crev[d_op[d]] == d_crev[d] && db.o_att[d_op[d]] == d_att[d])
+#define LATEST(d) (SAME_OWNER(d) && db.o_crev[d_op[d]] == d_crev[d] && db.o_catt[d_op[d]] == d_att[d])
 #endif
 
 /* claim_operations, claim_unknown */
@@ -568,7 +576,7 @@ inline sweep_lease() {
 
 inline claim_take(d, o) {
     set_op(o, DISPATCHING);
-    db.o_att[o]++; db.o_crev[o] = db.o_rev[o]; db.o_told[o] = 0; db.d_token[d] = 1;
+    db.o_att[o]++; db.o_catt[o] = db.o_att[o]; db.o_crev[o] = db.o_rev[o]; db.o_told[o] = 0; db.d_token[d] = 1;
     MARK_HISTORY(o, d)
     d_op[d] = o; d_att[d] = db.o_att[o]; d_crev[d] = db.o_rev[o]
 }
@@ -580,7 +588,12 @@ inline record_result(d, good) {
         if
         :: good -> set_op(d_op[d], DONE)
 #ifndef NO_DOUBT_RULE
-        :: !good && (FORKED || db.o_att[d_op[d]] - db.o_ns[d_op[d]] > 1) -> set_op(d_op[d], UNKNOWN)
+        :: !good && (FORKED || db.o_att[d_op[d]] - db.o_ns[d_op[d]] > 1) ->
+            if
+            :: FORKED -> doubt(d_op[d])
+            :: else
+            fi;
+            set_op(d_op[d], UNKNOWN)
 #endif
         :: else -> set_op(d_op[d], REFUSED)
         fi;
@@ -781,7 +794,7 @@ end:
     :: atomic { d_st[me] == D_ASKED && db.d_token[me] ->
         if
         :: db.o_st[d_op[me]] == DISPATCHING && db.o_crev[d_op[me]] == d_crev[me] &&
-           db.o_att[d_op[me]] == d_att[me] -> d_st[me] = D_CLAIMED
+           db.o_catt[d_op[me]] == d_att[me] -> d_st[me] = D_CLAIMED
         :: d_step { dispatch_rests(me) }
         fi }
 #endif
@@ -853,7 +866,7 @@ inline copy(to, from) {
     do
     :: i_ < 2 ->
         to.o_st[i_] = from.o_st[i_]; to.o_att[i_] = from.o_att[i_]; to.o_ns[i_] = from.o_ns[i_];
-        to.o_rev[i_] = from.o_rev[i_]; to.o_crev[i_] = from.o_crev[i_]; to.o_told[i_] = from.o_told[i_];
+        to.o_rev[i_] = from.o_rev[i_]; to.o_crev[i_] = from.o_crev[i_]; to.o_catt[i_] = from.o_catt[i_]; to.o_told[i_] = from.o_told[i_];
         to.o_det[i_] = from.o_det[i_]; to.o_new[i_] = from.o_new[i_]; to.o_after[i_] = from.o_after[i_];
         i_++
     :: else -> break
@@ -871,7 +884,7 @@ inline forget() {
     i_ = 0;
     do
     :: i_ < 2 ->
-        sn.o_st[i_] = 0; sn.o_att[i_] = 0; sn.o_ns[i_] = 0; sn.o_rev[i_] = 0; sn.o_crev[i_] = 0; sn.o_told[i_] = 0;
+        sn.o_st[i_] = 0; sn.o_att[i_] = 0; sn.o_ns[i_] = 0; sn.o_rev[i_] = 0; sn.o_crev[i_] = 0; sn.o_catt[i_] = 0; sn.o_told[i_] = 0;
         sn.o_det[i_] = 0; sn.o_new[i_] = 0; sn.o_after[i_] = 0;
         i_++
     :: else -> break
@@ -879,7 +892,8 @@ inline forget() {
     i_ = 0
 }
 
-/* gate_settle: whatever is not settled may have been sent once more than this history knows. */
+/* gate_settle: whatever is not settled may have been sent once more than this history knows. A claim goes on, and its
+ * success still counts. */
 inline settle_ledger() {
     i_ = 0;
     do
