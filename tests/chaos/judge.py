@@ -9,6 +9,7 @@ from datetime import datetime
 
 SETTLED = ("succeeded", "failed_final", "cancelled")
 INFINITY = 1 << 62
+PENDING_MAX = 4    # unheard writes of one run that the checker tries everywhere: each doubles its work
 
 # Each gives rows that must not exist.
 QUERIES = {
@@ -179,7 +180,9 @@ class Judge:
         ended = {(str(run)): (kind, epoch, revision, at) for run, kind, epoch, revision, at in await self.world.sql(
             "select run_id, kind, epoch, revision, (extract(epoch from at) * 1000000)::bigint from holdfast.run_history"
             " where kind in ('succeeded', 'failed', 'cancelled')")}
-        clients, refusals = {}, 0
+        taken_over = {(str(run), epoch) for run, epoch in await self.world.sql(
+            "select run_id, epoch from holdfast.run_history where kind = 'taken_over'")}
+        clients, refusals, pending = {}, 0, collections.Counter()
 
         def add(run, client, kind, answer, epoch, call, back, revision=0, current=0):
             operations.append({"run": run, "client": clients.setdefault(client, len(clients)), "kind": kind,
@@ -187,7 +190,7 @@ class Judge:
                                "call": call, "return": max(back, call + 1)})
 
         for owner, run, epoch, at in acquired:
-            run, told, last = str(run), sessions.get((owner, str(run)), []), at
+            run, told, last, revision = str(run), sessions.get((owner, str(run)), []), at, 0
             first = next((t for t, row in told if row["event"] in ("lease.acquired", "lease.taken_over")), None)
             add(run, owner, "acquire", "ok", epoch, at, first if first else INFINITY)
             for t, row in told:
@@ -201,7 +204,11 @@ class Judge:
                 elif row["event"] == "write.refused" and row.get("outcome") in ("lease_lost", "superseded"):
                     refusals += 1
                     add(run, owner, "write", "fail", epoch, last, t, current=row.get("current_epoch", 0))
-                last = max(last, t)
+                last, revision = max(last, t), max(revision, row.get("revision", 0))
+            # A holder that was taken over may have written once more without hearing of it: before that, and never after.
+            if (run, epoch + 1) in taken_over and pending[run] < PENDING_MAX:
+                pending[run] += 1
+                add(run, f"{owner} unheard", "write", "info", epoch, last, INFINITY, revision + 1)
         for run, (_, epoch, revision, at) in ended.items():   # ends that no holder was told of, cancellations among them
             add(run, f"control {run}", "end", "ok", epoch, at, INFINITY, revision)
         path = os.path.join(self.world.dir, "leases.jsonl")

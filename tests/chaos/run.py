@@ -89,7 +89,7 @@ class Pod:
         with open(self.log, "ab") as log:
             self.process = await asyncio.create_subprocess_exec(
                 self.world.binary, "run", "--config", config, "--name", self.name, stdin=asyncio.subprocess.DEVNULL,
-                stdout=log, stderr=log, cwd=self.world.dir, env=environment)
+                stdout=log, stderr=log, cwd=self.world.dir, env=environment, preexec_fn=stack.die_with_parent)
 
     def signal(self, number):
         if self.process and self.process.returncode is None:
@@ -270,11 +270,14 @@ class World:
         return waiting if any(waiting.values()) else None
 
     async def drain(self, limit):
-        end = time.monotonic() + limit
+        end, said = time.monotonic() + limit, None
         while True:
             waiting = await self.drained()
             if not waiting:
                 return
+            if said is None or time.monotonic() > said + 10:
+                said = time.monotonic()
+                self.say(f"not yet: {waiting}")
             if time.monotonic() > end:
                 self.trouble.append(f"not drained {limit:g} s after the last fault: {waiting}")
                 return
@@ -327,12 +330,14 @@ async def play(options, world):
         if kind:
             nemesis.start(kind, target, rng.uniform(0.2, 3.5))
         await asyncio.sleep(rng.uniform(0.5, 1.5) * EVERY_S)
+    rate = (await world.ends() - ends_before) / (time.monotonic() - faults_begin)
     world.load.stop()
     world.say("quiet: faults are healed, nothing is submitted")
     await nemesis.heal()
     await world.in_thread(world.load.flush, 120)
+    world.say("healed: everything must drain")
     await world.drain(DRAIN_LIMIT_S)
-    rate = (await world.ends() - ends_before) / (time.monotonic() - faults_begin)
+    world.say("drained: pods hand back")
     await world.hand_back()
     if await world.drained():   # what pods said when they ended may have opened something again
         for pod in world.pods:
@@ -399,7 +404,16 @@ def main():
     answer, code = {"faults": 0, "kinds": 0, "runs": 0, "operations": 0, "violations": 0, "seed": options.seed,
                     "commit": options.commit}, 2
     directory = tempfile.mkdtemp(prefix="holdfast-chaos-")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(2))
+    world = None
+
+    def stopped(*_):
+        """From outside: pods end with us, servers are stopped here."""
+        if world:
+            world.stack.close()
+        print(json.dumps({**answer, "error": "stopped by a signal"}), flush=True)
+        os._exit(2)
+    signal.signal(signal.SIGTERM, stopped)
+    signal.signal(signal.SIGINT, stopped)
     try:
         world = World(options, directory)
         with world.stack:

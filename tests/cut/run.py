@@ -8,7 +8,8 @@ correct state, which is judged by SQL, by the remote's ledger and by a read_comm
     run.py --binary HOLDFAST [--limit N] [--side-by-side N] [--only TEXT] [--keep]
 
 A point is named by its kind and its number within the run (pg commit 2: the second commit). A run whose timing moved so
-that the point did not come is played again, up to twice; then it counts as not_reached, which fails the whole.
+that the point did not come is played again, up to twice, the last time with the message of that kind before it (counted
+as moved); then it counts as not_reached, which fails the whole.
 The last line is JSON. Exit: 0 all correct and reached, 1 not, 2 could not run.
 """
 import argparse
@@ -39,6 +40,7 @@ ACTIONS = ("before", "torn", "after", "blackhole", "kill", "stop")
 CALM_RUNS = 10
 IDLE_KINDS = 2      # of what a pod says also without work: so many of each are points
 TRIES = 3
+CONSUMERS = 3       # of a pod: tasks, wake-ups, intents
 CASE_LIMIT = 150.0   # of waits for the product: only what is wrong costs it
 POLL = 0.1
 AFTER_S = 4.0
@@ -78,7 +80,7 @@ class Pod:
         with open(self.log, "ab") as log:
             self.process = await asyncio.create_subprocess_exec(
                 self.case.binary, "run", "--config", config, "--name", self.name, stdin=asyncio.subprocess.DEVNULL,
-                stdout=log, stderr=log, cwd=self.case.dir)
+                stdout=log, stderr=log, cwd=self.case.dir, preexec_fn=stack.die_with_parent)
 
     def alive(self):
         return self.process is not None and self.process.returncode is None
@@ -138,6 +140,7 @@ class Case:
         self.database, self.prefix, self.task = f"cut_{name}", f"{name}.", f"t-{name}"
         self.fronts, self.pods = {}, []
         self.counts = collections.Counter()
+        self.since_start = collections.Counter()
         self.counting, self.fired = False, asyncio.Event()
         self.remote, self.remote_server, self.db = None, None, None
         self.timeline = []
@@ -145,9 +148,10 @@ class Case:
     # ---- what the proxy asks ----
 
     def watch(self, message):
+        key = (message.protocol, message.kind)
+        self.since_start[key] += 1
         if not self.counting:
             return None
-        key = (message.protocol, message.kind)
         self.counts[key] += 1
         if self.point is None or self.fired.is_set() or key != self.point[1:3] or self.counts[key] != self.point.number:
             return None
@@ -215,6 +219,10 @@ class Case:
         self.pods.append(pod)
         await pod.start(self.sections(direct=False))
         await self.until(pod.ready, CASE_LIMIT, "p1 is ready", Broken)
+
+        async def assigned():
+            return self.since_start["kafka", "OffsetFetch"] >= CONSUMERS
+        await self.until(assigned, CASE_LIMIT, "p1 reads its topics", Broken)
 
     async def until(self, fact, limit, what, error=Wrong):
         end = time.monotonic() + limit
@@ -372,11 +380,13 @@ async def one(world, report, keep, name, flow, point=None, action=None):
     """Plays a case, again when the point moved away. Returns (case, state, text)."""
     text = ""
     for attempt in range(TRIES):
-        case = Case(world, f"{name}_{attempt}" if attempt else name, flow, point, action)
+        moved = attempt == TRIES - 1 and point is not None and point.number > 1
+        played = point._replace(number=point.number - 1) if moved else point
+        case = Case(world, f"{name}_{attempt}" if attempt else name, flow, played, action)
         state = "wrong"
         try:
             reached = await asyncio.wait_for(case.play(), CASE_LIMIT * 3)
-            state = "ok" if reached or point is None else "not_reached"
+            state = "not_reached" if not reached and point else "moved" if moved else "ok"
         except Wrong as wrong:
             text = str(wrong)
         except (Broken, OSError, asyncio.TimeoutError) as broken:
@@ -388,7 +398,7 @@ async def one(world, report, keep, name, flow, point=None, action=None):
             elif state == "broken":
                 print(f"could not be played, again: {case.name}: {text[:300]}", flush=True)
             await case.take_down(keep or failed)
-        if state in ("ok", "wrong"):
+        if state in ("ok", "wrong", "moved"):
             break
     return case, state, text
 
@@ -483,7 +493,7 @@ async def everything(options, world):
     for what, state, text in failures:
         print(f"{state}: {what}: {text}")
     answer = {"cases": sum(states.values()), "wrong": states["wrong"] + states["broken"],
-              "not_reached": states["not_reached"], "points": len(points),
+              "not_reached": states["not_reached"], "moved": states["moved"], "points": len(points),
               "seconds": round(time.monotonic() - begin)}
     return answer, 0 if answer["cases"] and not answer["wrong"] and not answer["not_reached"] else 1
 
@@ -500,7 +510,16 @@ def main():
     options = parser.parse_args()
     directory = tempfile.mkdtemp(prefix="holdfast-cut-")
     code, answer = 2, {"cases": 0, "wrong": 0, "not_reached": 0}
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(2))
+    world = None
+
+    def stopped(*_):
+        """From outside: pods end with us, servers are stopped here."""
+        if world:
+            world.stack.close()
+        print(json.dumps({**answer, "error": "stopped by a signal"}), flush=True)
+        os._exit(2)
+    signal.signal(signal.SIGTERM, stopped)
+    signal.signal(signal.SIGINT, stopped)
     try:
         world = World(os.path.abspath(options.binary), directory, {})
         with world.stack:

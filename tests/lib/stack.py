@@ -34,6 +34,11 @@ _libc = ctypes.CDLL(None, use_errno=True)
 PR_SET_PDEATHSIG = 1
 
 
+def die_with_parent():
+    """For preexec_fn: the child gets SIGKILL when the thread that started it ends."""
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 class StackError(RuntimeError):
     """A server did not do what it should; the text carries the tail of its log."""
 

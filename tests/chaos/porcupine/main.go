@@ -64,6 +64,12 @@ func step(state, input, _ interface{}) []interface{} {
 	return nil
 }
 
+var model = (&porcupine.NondeterministicModel{
+	Init:  func() []interface{} { return []interface{}{lease{}} },
+	Step:  step,
+	Equal: func(a, b interface{}) bool { return a == b },
+}).ToModel()
+
 func main() {
 	if len(os.Args) != 2 {
 		fmt.Fprintln(os.Stderr, "usage: porcupine FILE")
@@ -73,15 +79,6 @@ func main() {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(2)
-	}
-	model := porcupine.NondeterministicModel{
-		Init:  func() []interface{} { return []interface{}{lease{}} },
-		Step:  step,
-		Equal: func(a, b interface{}) bool { return a == b },
-		DescribeOperation: func(input, _ interface{}) string {
-			o := input.(operation)
-			return fmt.Sprintf("%s of epoch %d, revision %d: %s", o.Kind, o.Epoch, o.Revision, o.Answer)
-		},
 	}
 	byRun := map[string][]porcupine.Operation{}
 	unknown, total := 0, 0
@@ -101,9 +98,8 @@ func main() {
 			ClientId: o.Client, Input: o, Call: o.Call, Output: nil, Return: o.Return})
 	}
 	violations := []string{}
-	whole := model.ToModel()
 	for run, history := range byRun {
-		if result := porcupine.CheckOperationsTimeout(whole, history, 20*time.Second); result != porcupine.Ok {
+		if result := porcupine.CheckOperationsTimeout(model, history, 20*time.Second); result != porcupine.Ok {
 			violations = append(violations, fmt.Sprintf("%s: %s", run, result))
 		}
 	}
