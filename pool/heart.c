@@ -109,6 +109,9 @@ static void renew(struct beat *b, int64_t left_us)
             extend_keys(b, leases + at, prefiltered + at, rows, some);
         at += some;
     }
+    /* nothing is held that a renewal could speak for: the connection alone says that it is back */
+    if (n == 0 && atomic_load(&p->heart_away))
+        atomic_store(&p->heart_away, fence_connect(p->heart_fence, 0) != OUTCOME_OK);
     if (b->changed)
         exec_nudge(p->exec);
 }
