@@ -178,6 +178,7 @@ static void offer(struct commit_lane *lane, struct commit_request **requests, si
         STOP_POINT("commit.after_write");
         switch (next_after(o)) {
         case ANSWERED:
+            atomic_store(&lane->connected, true);
             answer(lane, requests, n);
             return;
         case AGAIN:
@@ -220,7 +221,9 @@ static void offer_picked(struct commit_lane *lane, size_t n)
 static void collect(struct commit_lane *lane)
 {
     size_t room = lane->limits.items - lane->pending_n;
-    int64_t timeout_us = lane->pending_n > 0 ? 0 : CLOCK_FOREVER;
+    /* an idle lane without its database looks for it by itself, so that the pod is ready again */
+    int64_t idle_us = atomic_load(&lane->connected) ? CLOCK_FOREVER : CLOCK_SECOND;
+    int64_t timeout_us = lane->pending_n > 0 ? 0 : idle_us;
     void *taken[1024];
     if (room > COUNT_OF(taken))
         room = COUNT_OF(taken);
@@ -238,6 +241,8 @@ static void *run_lane(void *arg)
         if (lane->pending_n == 0) {
             if (queue_is_closed(lane->queue))
                 return NULL;
+            if (!atomic_load(&lane->connected))
+                atomic_store(&lane->connected, fence_connect(lane->fence, 0) == OUTCOME_OK);
             continue;
         }
         arena_reset(lane->names);
