@@ -18,6 +18,7 @@ DECLARE
         "relay_share": "w", "barrier": "w",
 
         "gate_status": "wov", "gate_close": "wo", "gate_open": "o",
+        "audit_runs": "ov", "audit_operations": "ov", "audit_adopt": "o",
         "register": "w", "known": "wov", "server_facts": "wov", "stats": "wov", "backlog": "wov", "story": "wov",
         "operation_story": "wov"
     }';

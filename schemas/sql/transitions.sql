@@ -22,6 +22,7 @@ INSERT INTO @schema@.operation_transition (from_status, verb, to_status, authori
     ('',            'commit',           'prepared',     'holder'),
     ('',            'commit',           'succeeded',    'holder'),     -- adopted from an earlier run of the chain
     ('',            'compensate',       'prepared',     'control'),
+    ('',            'audit',            'unknown',      'operator'),   -- an effect that Kafka knows and a lost history registered
     ('prepared',    'claim_operations', 'dispatching',  'claim'),
     ('unknown',     'claim_operations', 'dispatching',  'claim'),      -- unsent
     ('unknown',     'claim_unknown',    'dispatching',  'claim'),      -- same key, inside what the tool declared

@@ -119,9 +119,10 @@ BEGIN
           FROM unnest(p_operation_ids, v_outcomes) i (operation_id, outcome)
           JOIN @schema@.tool_operations o ON o.operation_id = i.operation_id
          WHERE i.outcome = 'doubt' AND o.claimed_attempt - o.attempts_not_sent = 1;
-        PERFORM @schema@.emit_operations(t, v_doubt, array_fill('operation.unknown'::text, ARRAY[cardinality(v_doubt)]),
-                                         array_fill('{"why": "lost_history"}'::jsonb, ARRAY[cardinality(v_doubt)]))
-          WHERE v_doubt IS NOT NULL;
+        IF v_doubt IS NOT NULL THEN
+            PERFORM @schema@.emit_operations(t, v_doubt, array_fill('operation.unknown'::text, ARRAY[cardinality(v_doubt)]),
+                                             array_fill('{"why": "lost_history"}'::jsonb, ARRAY[cardinality(v_doubt)]));
+        END IF;
     END IF;
     IF 'contradiction' = ANY (v_outcomes) THEN
         -- Published once: a fact that is delivered again is not another contradiction.
