@@ -73,6 +73,7 @@ METRIC(COUNTER, EVENTS_PUBLISHED, "holdfast_events_published_total", "type", "Re
 METRIC(COUNTER, RELAY_BATCHES, "holdfast_relay_batches_total", "outcome", "Relay transactions by outcome: committed, aborted, unknown, fenced.")
 METRIC(HISTOGRAM, RELAY_BATCH_SECONDS, "holdfast_relay_batch_seconds", "", "Read, publish and delete of one batch.")
 METRIC(COUNTER, RELAY_RECOVERIES, "holdfast_relay_recoveries_total", "kind", "Starts of a shard: ordinary, recovery.")
+METRIC(GAUGE, EVENTS_HELD_BACK, "holdfast_events_held_back", "shard", "Events older than the retention of the result topic: not published, an operator looks at them.")
 METRIC(GAUGE, SHARDS_HELD, "holdfast_shards_held", "", "Relay shards this pod holds.")
 METRIC(COUNTER, HINTS, "holdfast_hints_total", "topic,outcome", "Wake-ups and intents sent, by fate.")
 

@@ -107,7 +107,8 @@ def pgbench(account, dsn, script, clients, seconds, *extra):
 def fresh_database(pg, name):
     pg.psql(f'drop database if exists "{name}" with (force)')
     dsn = pg.create_database(name)
-    subprocess.run([HOLDFAST, "migrate", "--set", f"postgres.dsn={dsn}"], check=True, timeout=120,
+    # Not every bench has a relay for whose comparison claims could wait.
+    subprocess.run([HOLDFAST, "migrate", "--set", f"postgres.dsn={dsn}", "--set", "relay.enabled=false"], check=True, timeout=120,
                    stdout=subprocess.DEVNULL)
     return dsn
 

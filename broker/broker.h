@@ -290,7 +290,8 @@ struct broker_topic_state {
     bool exists, created, ok;
     int32_t partitions, replication, min_insync;
     bool unclean_election;
-    char detail[256]; /* what is wrong, and what to do about it; empty when ok */
+    int64_t retention_ms; /* how long a record is kept; -1: for ever */
+    char detail[256];     /* what is wrong, and what to do about it; empty when ok */
 };
 /* Makes what is missing, adds partitions where that breaks no order, changes nothing else. One
  * state per topic. */

@@ -232,6 +232,8 @@ static void read_entry(const rd_kafka_ConfigEntry_t *entry, struct broker_topic_
         return;
     if (strcmp(name, "min.insync.replicas") == 0)
         state->min_insync = (int32_t)strtol(value, NULL, 10);
+    else if (strcmp(name, "retention.ms") == 0)
+        state->retention_ms = strtoll(value, NULL, 10);
     else if (strcmp(name, "unclean.leader.election.enable") == 0)
         state->unclean_election = strcmp(value, "true") == 0;
     else if (strcmp(name, "cleanup.policy") == 0)
@@ -273,6 +275,7 @@ static enum broker_result describe(struct admin *a, const struct broker_topic *t
     struct policy policy = {0};
     rd_kafka_event_t *event;
 
+    state->retention_ms = -1;
     if (state->exists) {
         rd_kafka_ConfigResource_t *resource =
             rd_kafka_ConfigResource_new(RD_KAFKA_RESOURCE_TOPIC, topic->name);

@@ -158,6 +158,7 @@ static void check_schema(struct doctor *d)
                                       .schema = d->cfg->postgres.schema,
                                       .role_prefix = d->cfg->postgres.role_prefix,
                                       .mode = session_failover_word(d->cfg),
+                                      .claims_wait_for_relay = session_claims_wait(d->cfg),
                                       .shards = d->shards > 0 ? d->shards : 8};
     struct text report CLEANUP(text_free) = TEXT_EMPTY;
     enum outcome outcome = migrate_check(&options, &report);
@@ -222,6 +223,44 @@ static void check_redis(struct doctor *d)
          "start it, or correct redis.url");
 }
 
+struct position_in {
+    int32_t shard;
+    struct db_int max_age_ms;
+};
+struct position_row {
+    int32_t held_back;
+};
+static const struct db_param position_params[] = {DB_SCALAR(struct position_in, shard),
+                                                  DB_SCALAR(struct position_in, max_age_ms)};
+static const struct db_column position_columns[] = {DB_COLUMN(struct position_row, held_back)};
+static const struct db_call read_position =
+    DB_CALL("relay_position", position_params, position_columns, DB_READ);
+
+// Events that Kafka would not remember having: the relay leaves them for a person to decide about.
+static void check_held_back(struct doctor *d, const char *topic, int64_t retention_ms)
+{
+    if (retention_ms < 0 || d->shards <= 0)
+        return;
+    struct db *db CLEANUP(session_db_drop) = session_db_new(d->cfg, true);
+    int64_t held_back = 0;
+    if (db_connect(db) != OUTCOME_OK)
+        return; // said before
+    for (int32_t shard = 0; shard < d->shards; shard++) {
+        const struct position_in in = {.shard = shard, .max_age_ms = DB_INT(retention_ms)};
+        struct position_row *row;
+        size_t n;
+        if (db_call(db, &read_position, &in, NULL, d->arena, &row, &n) == OUTCOME_OK && n == 1)
+            held_back += row->held_back;
+    }
+    if (held_back > 0)
+        found(d, VERDICT_FAIL, "relay.held_back",
+              arena_printf(d->arena,
+                           "raise retention.ms of %s above their age to have them published",
+                           topic),
+              "%lld events are older than what Kafka keeps of the results, and are not published",
+              (long long)held_back);
+}
+
 static void check_topics(struct doctor *d, struct broker *broker)
 {
     struct broker_topic topics[BROKER_TOPIC_ROLES];
@@ -250,6 +289,8 @@ static void check_topics(struct doctor *d, struct broker *broker)
             found(d, VERDICT_OK, check, NULL, "%d partitions, replication %d", s->partitions,
                   s->replication);
     }
+    if (session_claims_wait(d->cfg))
+        check_held_back(d, topics[BROKER_RESULTS].name, states[BROKER_RESULTS].retention_ms);
 }
 
 static void check_kafka(struct doctor *d)

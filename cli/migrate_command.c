@@ -50,6 +50,7 @@ int command_migrate(struct invocation *inv)
         .schema = cfg->postgres.schema,
         .role_prefix = cfg->postgres.role_prefix,
         .mode = session_failover_word(cfg),
+        .claims_wait_for_relay = session_claims_wait(cfg),
         .shards = (int)shards,
     };
     struct text lines CLEANUP(text_free) = TEXT_EMPTY;

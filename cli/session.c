@@ -168,6 +168,11 @@ const char *session_by(const struct invocation *inv)
     return entry != NULL ? entry->pw_name : "unknown";
 }
 
+bool session_claims_wait(const struct config *cfg)
+{
+    return cfg->relay.enabled && cfg->relay.mode == RELAY_EXACTLY_ONCE;
+}
+
 const char *session_failover_word(const struct config *cfg)
 {
     switch (cfg->failover.mode) {

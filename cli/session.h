@@ -37,5 +37,7 @@ void session_print_json(struct json_builder *b, const struct json_node *root);
 const char *session_by(const struct invocation *inv);
 // Failover mode and other choices as the words of the configuration.
 const char *session_failover_word(const struct config *cfg);
+// Whether an installation with this configuration lets claims wait for the relay's comparison.
+bool session_claims_wait(const struct config *cfg);
 
 #endif

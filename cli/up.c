@@ -127,6 +127,8 @@ static bool migrate(struct up *up)
                                       .schema = up->cfg->postgres.schema,
                                       .role_prefix = up->cfg->postgres.role_prefix,
                                       .mode = session_failover_word(up->cfg),
+                                      .claims_wait_for_relay =
+                                          up->mock == NULL && session_claims_wait(up->cfg),
                                       .shards = SHARDS};
     struct text lines CLEANUP(text_free) = TEXT_EMPTY;
     enum outcome outcome = migrate_run(&options, &lines);

@@ -80,7 +80,7 @@ OPTION(dispatch, group, TEXT, "holdfast-dispatchers", 0, 0, "", 0, "Consumer gro
 
 OPTION(relay, enabled, BOOL, "true", 0, 0, "", 0, "This pod publishes results")
 OPTION(relay, mode, CHOICE, "exactly_once", 0, 0, "exactly_once|at_least_once", 0,
-       "exactly_once needs Kafka's transactions; at_least_once may publish an event again (same event id)")
+       "exactly_once needs Kafka's transactions, and after a start of PostgreSQL claims wait until the relay has compared it with Kafka (holdfast migrate stores that they do, where relay.enabled is true); at_least_once may publish an event again (same event id)")
 OPTION(relay, lanes, INT, "2", 1, 64, "", 0, "Threads that publish; each takes shards")
 OPTION(relay, batch, INT, "2000", 1, 10000, "", 0, "Events in one Kafka transaction at most")
 OPTION(relay, shard_ttl_ms, INT, "2000", 100, 2000, "ms", 0, "Lease of a shard")

@@ -92,10 +92,11 @@ struct events_read_in {
     struct span owner;
     int64_t epoch, after;
     int32_t limit;
+    struct db_int max_age_ms;
 };
 #define READ(member) DB_SCALAR(struct events_read_in, member)
 static const struct db_param events_read_params[] = {
-    READ(shard), READ(owner), READ(epoch), READ(after), READ(limit),
+    READ(shard), READ(owner), READ(epoch), READ(after), READ(limit), READ(max_age_ms),
 };
 #define EVENT(member) DB_COLUMN(struct ledger_event, member)
 static const struct db_column events_read_columns[] = {
@@ -107,14 +108,15 @@ static const struct db_call events_read =
     DB_CALL("events_read", events_read_params, events_read_columns, DB_READ);
 
 enum outcome ledger_events_read(struct fence *lane, const struct ledger_shard *shard, int64_t after,
-                                int32_t limit, struct arena *arena, struct ledger_event **ret_rows,
-                                size_t *ret_n)
+                                int32_t limit, struct db_int max_age_ms, struct arena *arena,
+                                struct ledger_event **ret_rows, size_t *ret_n)
 {
     const struct events_read_in in = {.shard = shard->shard,
                                       .owner = shard->owner,
                                       .epoch = shard->epoch,
                                       .after = after,
-                                      .limit = limit};
+                                      .limit = limit,
+                                      .max_age_ms = max_age_ms};
     return fence_call(lane, &events_read, &in, NULL, arena, ret_rows, ret_n);
 }
 
@@ -167,20 +169,23 @@ enum outcome ledger_events_delete(struct fence *lane, const struct ledger_shard 
 
 struct position_in {
     int32_t shard;
+    struct db_int max_age_ms;
 };
-static const struct db_param position_params[] = {DB_SCALAR(struct position_in, shard)};
+static const struct db_param position_params[] = {DB_SCALAR(struct position_in, shard),
+                                                  DB_SCALAR(struct position_in, max_age_ms)};
 #define POSITION(member) DB_COLUMN(struct ledger_position, member)
 static const struct db_column position_columns[] = {
-    POSITION(last_batch), POSITION(system_identifier), POSITION(timeline),
-    POSITION(lsn),        POSITION(oldest_at),         POSITION(oldest_seq),
+    POSITION(last_batch),   POSITION(system_identifier), POSITION(timeline),
+    POSITION(lsn),          POSITION(oldest_at),         POSITION(oldest_seq),
+    POSITION(server_start), POSITION(checked),           POSITION(held_back),
 };
 static const struct db_call relay_position =
     DB_CALL("relay_position", position_params, position_columns, DB_READ);
 
-enum outcome ledger_position(struct fence *lane, int32_t shard, struct arena *arena,
-                             struct ledger_position *ret)
+enum outcome ledger_position(struct fence *lane, int32_t shard, struct db_int max_age_ms,
+                             struct arena *arena, struct ledger_position *ret)
 {
-    const struct position_in in = {.shard = shard};
+    const struct position_in in = {.shard = shard, .max_age_ms = max_age_ms};
     struct ledger_position *rows = NULL;
     size_t n = 0;
     enum outcome outcome = fence_call(lane, &relay_position, &in, NULL, arena, &rows, &n);
@@ -206,6 +211,67 @@ enum outcome ledger_barrier(struct fence *lane, struct arena *arena)
     struct only_outcome *rows = NULL;
     size_t n = 0;
     return fence_call(lane, &barrier, NULL, NULL, arena, &rows, &n);
+}
+
+struct relay_checked_in {
+    int32_t shard;
+    struct span owner;
+    int64_t epoch;
+    struct db_time server_start;
+};
+#define CHECKED(member) DB_SCALAR(struct relay_checked_in, member)
+static const struct db_param relay_checked_params[] = {CHECKED(shard), CHECKED(owner),
+                                                       CHECKED(epoch), CHECKED(server_start)};
+static const struct db_call relay_checked =
+    DB_CALL("relay_checked", relay_checked_params, only_outcome_columns, 0);
+
+enum outcome ledger_relay_checked(struct fence *lane, const struct ledger_shard *shard,
+                                  struct db_time server_start, struct arena *arena,
+                                  enum outcome *ret_outcome)
+{
+    const struct relay_checked_in in = {.shard = shard->shard,
+                                        .owner = shard->owner,
+                                        .epoch = shard->epoch,
+                                        .server_start = server_start};
+    struct only_outcome *rows = NULL;
+    size_t n = 0;
+    enum outcome outcome = fence_call(lane, &relay_checked, &in, NULL, arena, &rows, &n);
+    if (outcome == OUTCOME_OK && n != 1) {
+        return OUTCOME_DB_DRIFT;
+    }
+    if (outcome == OUTCOME_OK) {
+        *ret_outcome = rows[0].outcome;
+    }
+    return outcome;
+}
+
+struct relay_share_in {
+    struct span owner;
+    struct db_int ttl_ms;
+};
+struct relay_share_out {
+    int32_t share;
+};
+static const struct db_param relay_share_params[] = {DB_SCALAR(struct relay_share_in, owner),
+                                                     DB_SCALAR(struct relay_share_in, ttl_ms)};
+static const struct db_column relay_share_columns[] = {DB_COLUMN(struct relay_share_out, share)};
+static const struct db_call relay_share =
+    DB_CALL("relay_share", relay_share_params, relay_share_columns, 0);
+
+enum outcome ledger_relay_share(struct fence *lane, struct span owner, struct db_int ttl_ms,
+                                struct arena *arena, int32_t *ret_share)
+{
+    const struct relay_share_in in = {.owner = owner, .ttl_ms = ttl_ms};
+    struct relay_share_out *rows = NULL;
+    size_t n = 0;
+    enum outcome outcome = fence_call(lane, &relay_share, &in, NULL, arena, &rows, &n);
+    if (outcome == OUTCOME_OK && n != 1) {
+        return OUTCOME_DB_DRIFT;
+    }
+    if (outcome == OUTCOME_OK) {
+        *ret_share = rows[0].share;
+    }
+    return outcome;
 }
 
 struct gate_close_in {
@@ -254,6 +320,8 @@ const struct db_call *const ledger_calls[] = {
     &events_read,
     &events_delete,
     &relay_position,
+    &relay_checked,
+    &relay_share,
     &barrier,
     &gate_close,
     &server_facts,

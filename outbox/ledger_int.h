@@ -156,8 +156,9 @@ struct ledger_event {
 };
 
 MUST_CHECK enum outcome ledger_events_read(struct fence *lane, const struct ledger_shard *shard,
-                                           int64_t after, int32_t limit, struct arena *arena,
-                                           struct ledger_event **ret_rows, size_t *ret_n);
+                                           int64_t after, int32_t limit, struct db_int max_age_ms,
+                                           struct arena *arena, struct ledger_event **ret_rows,
+                                           size_t *ret_n);
 
 // At most LEDGER_DELETE_MAX rows, by both, sequence and identity. batch is_null: what a recovery
 // found, which is no batch. *ret_outcome: deleted, not_holder (another pod holds the shard).
@@ -175,9 +176,24 @@ struct ledger_position {
     struct span lsn; // how far its WAL is flushed, in PostgreSQL's text form
     struct db_time oldest_at;
     struct db_int oldest_seq;
+    struct db_time server_start;
+    bool checked;      // this shard was compared with Kafka since then
+    int32_t held_back; // rows older than max_age_ms
 };
-MUST_CHECK enum outcome ledger_position(struct fence *lane, int32_t shard, struct arena *arena,
-                                        struct ledger_position *ret);
+// max_age_ms NULL: nothing is counted.
+MUST_CHECK enum outcome ledger_position(struct fence *lane, int32_t shard, struct db_int max_age_ms,
+                                        struct arena *arena, struct ledger_position *ret);
+
+// This shard was compared with what Kafka remembers. *ret_outcome: recorded, stale (the server has
+// started again since server_start), not_holder.
+MUST_CHECK enum outcome ledger_relay_checked(struct fence *lane, const struct ledger_shard *shard,
+                                             struct db_time server_start, struct arena *arena,
+                                             enum outcome *ret_outcome);
+
+// This pod relays for the next ttl_ms (NULL: no more); how many shards are its share.
+MUST_CHECK enum outcome ledger_relay_share(struct fence *lane, struct span owner,
+                                           struct db_int ttl_ms, struct arena *arena,
+                                           int32_t *ret_share);
 
 // One small write that is waited for: what was read before it is replicated once it has answered.
 MUST_CHECK enum outcome ledger_barrier(struct fence *lane, struct arena *arena);

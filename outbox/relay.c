@@ -66,8 +66,36 @@ static void lose(struct relay_lane *lane, struct shard *s)
               LOG_INT("epoch", s->epoch));
 }
 
+// It holds more than its share: another pod has less.
+static bool has_surplus(const struct relay *relay)
+{
+    return atomic_load(&relay->shards_held) > atomic_load(&relay->share);
+}
+
+static void release(struct relay_lane *lane, struct shard *s)
+{
+    broker_txn_close(s->txn);
+    s->txn = NULL;
+    struct fence_service answer;
+    (void)!fence_service_release(lane->lane, span_of(s->name), lane->relay->outbox->session,
+                                 s->epoch, lane->arena, &answer);
+    enter(lane, s, SHARD_FREE);
+}
+
+static void let_go(struct relay_lane *lane, struct shard *s)
+{
+    release(lane, s);
+    shard_later(s, lane->relay->outbox->config->relay.shard_ttl_ms);
+    log_event(LOG_INFO, "relay.shard_let_go", LOG_INT("shard", s->number),
+              LOG_INT("share", atomic_load(&lane->relay->share)));
+}
+
 static void acquire(struct relay_lane *lane, struct shard *s)
 {
+    if (atomic_load(&lane->relay->shards_held) >= atomic_load(&lane->relay->share)) {
+        shard_later(s, lane->relay->outbox->config->relay.shard_ttl_ms / 4);
+        return;
+    }
     const struct config_relay *config = &lane->relay->outbox->config->relay;
     struct fence_service answer;
     enum outcome outcome =
@@ -82,7 +110,7 @@ static void acquire(struct relay_lane *lane, struct shard *s)
     set_epoch(lane, s, answer.epoch);
     s->limit = FIRST_LIMIT;
     s->low_mark = s->highest = s->marked = 0;
-    s->mark_us = 0;
+    s->mark_us = s->count_us = 0;
     enter(lane, s, SHARD_STARTING);
     log_event(LOG_INFO, "relay.shard_acquired", LOG_INT("shard", s->number),
               LOG_INT("epoch", s->epoch));
@@ -105,12 +133,7 @@ enum turn shard_regain(struct relay_lane *lane, struct shard *s)
 static void give_back(struct relay_lane *lane, struct shard *s)
 {
     if (s->state != SHARD_FREE) {
-        broker_txn_close(s->txn);
-        s->txn = NULL;
-        struct fence_service answer;
-        (void)!fence_service_release(lane->lane, span_of(s->name), lane->relay->outbox->session,
-                                     s->epoch, lane->arena, &answer);
-        enter(lane, s, SHARD_FREE);
+        release(lane, s);
     }
     free(s->omitted);
 }
@@ -129,6 +152,10 @@ static enum turn take_turn(struct relay_lane *lane, struct shard *s)
     case SHARD_STARTING:
         return shard_start(lane, s);
     case SHARD_RUNNING:
+        if (has_surplus(lane->relay)) {
+            let_go(lane, s);
+            return TURN_LATER;
+        }
         return shard_publish(lane, s);
     }
     CHECK(false);
@@ -266,6 +293,7 @@ static bool open_shards(struct relay_lane *lane)
     if (span_eq_text(facts.failover_mode, "strict")) {
         atomic_store(&lane->relay->strict, true);
     }
+    relay_look_at_retention(lane->relay);
     LOCK_SCOPE(&lane->lock);
     make_shards(lane, facts.shards);
     atomic_fetch_add(&lane->relay->lanes_connected, 1);
@@ -326,6 +354,7 @@ enum outcome relay_start(struct outbox *outbox, struct relay **ret, const char *
     const struct config *config = outbox->config;
     struct relay *relay = memory_new(1, sizeof *relay);
     relay->outbox = outbox;
+    atomic_init(&relay->share, RELAY_SHARDS_MAX); // until it is known
     atomic_init(&relay->strict, config->failover.mode == FAILOVER_STRICT);
     (void)snprintf(relay->results_topic, OUTBOX_TOPIC_SIZE, "%sresults", config->topics.prefix);
     (void)snprintf(relay->relay_topic, OUTBOX_TOPIC_SIZE, "%srelay", config->topics.prefix);

@@ -57,6 +57,23 @@ static void fit_limit(struct shard *s, const struct ledger_event *rows, size_t n
     }
 }
 
+// The database's identity as of now; another one than at start (a promoted standby), or a server
+// that has started again (perhaps from an older copy), needs the start procedure.
+static enum turn look_at_database(struct relay_lane *lane, struct shard *s,
+                                  struct ledger_position *ret)
+{
+    enum outcome outcome = ledger_position(lane->lane, s->number, DB_INT_NULL, lane->arena, ret);
+    if (outcome != OUTCOME_OK) {
+        shard_later(s, LATER_MS);
+        return TURN_LATER;
+    }
+    if (ret->timeline != s->timeline || ret->server_start.us != s->server_start_us ||
+        !span_eq_text(ret->system_identifier, s->system_identifier)) {
+        return TURN_RESTART;
+    }
+    return TURN_WORKED;
+}
+
 static enum turn read_refused(struct relay_lane *lane, struct shard *s, enum outcome outcome)
 {
     if (outcome == OUTCOME_NOT_HOLDER) {
@@ -64,7 +81,8 @@ static enum turn read_refused(struct relay_lane *lane, struct shard *s, enum out
     }
     atomic_store(&lane->relay->outbox->gate_closed, true);
     shard_later(s, GATE_CLOSED_MS);
-    return TURN_LATER;
+    struct ledger_position position; // a server that has started again waits for the comparison
+    return look_at_database(lane, s, &position) == TURN_RESTART ? TURN_RESTART : TURN_LATER;
 }
 
 // ---- what is published ----
@@ -417,23 +435,6 @@ static enum turn delete_published(struct relay_lane *lane, struct shard *s,
 
 // ---- the turn ----
 
-// The database's identity as of this batch; another one than at start (a promoted standby) needs
-// the start procedure.
-static enum turn look_at_database(struct relay_lane *lane, struct shard *s,
-                                  struct ledger_position *ret)
-{
-    enum outcome outcome = ledger_position(lane->lane, s->number, lane->arena, ret);
-    if (outcome != OUTCOME_OK) {
-        shard_later(s, LATER_MS);
-        return TURN_LATER;
-    }
-    if (ret->timeline != s->timeline ||
-        !span_eq_text(ret->system_identifier, s->system_identifier)) {
-        return TURN_RESTART;
-    }
-    return TURN_WORKED;
-}
-
 static enum turn publish_rows(struct relay_lane *lane, struct shard *s,
                               const struct ledger_event *rows, size_t n)
 {
@@ -465,11 +466,12 @@ static enum turn publish_rows(struct relay_lane *lane, struct shard *s,
 
 enum turn shard_publish(struct relay_lane *lane, struct shard *s)
 {
+    shard_count_held_back(lane, s);
     struct ledger_shard holder = shard_holder(lane, s);
     struct ledger_event *rows = NULL;
     size_t n = 0;
-    enum outcome outcome =
-        ledger_events_read(lane->lane, &holder, read_behind(s), s->limit, lane->arena, &rows, &n);
+    enum outcome outcome = ledger_events_read(lane->lane, &holder, read_behind(s), s->limit,
+                                              relay_max_age(lane->relay), lane->arena, &rows, &n);
     if (outcome != OUTCOME_OK) {
         shard_later(s, LATER_MS);
         return TURN_LATER;

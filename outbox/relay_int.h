@@ -32,6 +32,9 @@ struct shard {
     int64_t batch; // number of the last batch published
     char system_identifier[24];
     int64_t timeline;        // the database's, as found at start
+    int64_t server_start_us; // the same
+    int64_t count_us;        // when they are counted next
+    int32_t held_back;       // rows too old to be published, as last counted
     int64_t gate_closed_for; // batch whose identity made us close the gate; -1: none
 
     int32_t limit;    // rows a read; grows while batches stay small in bytes
@@ -76,6 +79,9 @@ struct relay {
     atomic_int shards_starting;
     atomic_int lanes_connected;
     atomic_bool topic_checked;
+    atomic_int share;             // shards that this pod should hold at most
+    _Atomic int64_t max_age_ms;   // older rows are held back; 0: none is
+    _Atomic int64_t retention_us; // when the result topic's retention was looked at
     atomic_bool strict; // by the configuration or the installation: a barrier before each batch
 };
 
@@ -89,12 +95,19 @@ enum turn {
 };
 
 bool relay_exactly_once(const struct relay *relay);
+struct db_int relay_max_age(const struct relay *relay);
 void shard_later(struct shard *s, int64_t ms);
 
 // relay_keep.c: the leases are renewed by a thread of their own, as long as their lane shows that
 // it moves.
 void *relay_keeper(void *relay);
 void lane_alive(struct relay_lane *lane);
+
+// relay_age.c: rows older than the result topic's retention. Kafka no longer remembers whether they
+// were published: they are counted, told and left where they are. A person who raises the retention
+// above their age has them published.
+void relay_look_at_retention(struct relay *relay);
+void shard_count_held_back(struct relay_lane *lane, struct shard *s);
 
 // relay.c
 // The lease ran out (Kafka was slow). Taken again: TURN_WORKED when nobody held it in between,

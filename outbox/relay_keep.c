@@ -4,6 +4,7 @@
 #include "outbox/relay_int.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 
 enum { ALIVE_US = 60 * 1000 * 1000 }; // longer than any single wait of a lane for Kafka
 
@@ -48,6 +49,27 @@ static void renew_all(struct relay *relay, struct fence *lane, struct arena *are
     }
 }
 
+// A pod whose lanes have not come up takes nothing: it does not count.
+static void learn_share(struct relay *relay, struct fence *lane, struct arena *arena)
+{
+    int32_t share;
+    int64_t ttl_ms = relay->outbox->config->relay.shard_ttl_ms;
+    if (atomic_load(&relay->lanes_connected) > 0 &&
+        ledger_relay_share(lane, relay->outbox->session, DB_INT(ttl_ms), arena, &share) ==
+            OUTCOME_OK) {
+        atomic_store(&relay->share, share);
+    }
+}
+
+static void leave(struct relay *relay, struct fence *lane, struct arena *arena)
+{
+    int32_t share;
+    if (fence_is_connected(lane) && ledger_relay_share(lane, relay->outbox->session, DB_INT_NULL,
+                                                       arena, &share) != OUTCOME_OK) {
+        log_event(LOG_INFO, "relay.not_left", LOG_TEXT("detail", fence_error(lane)));
+    }
+}
+
 void *relay_keeper(void *argument)
 {
     struct relay *relay = argument;
@@ -59,11 +81,13 @@ void *relay_keeper(void *argument)
         arena_reset(arena);
         int64_t next_us = clock_deadline_us(pause_us);
         renew_all(relay, lane, arena);
+        learn_share(relay, lane, arena);
         LOCK_SCOPE(&relay->keeper_lock);
         while (!atomic_load(&relay->stop) &&
                condition_wait_until(&relay->keeper_told, &relay->keeper_lock, next_us)) {
         }
     }
+    leave(relay, lane, arena);
     fence_close(lane);
     arena_free(arena);
     return NULL;

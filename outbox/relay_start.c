@@ -83,7 +83,8 @@ static enum turn remember(struct relay_lane *lane, struct shard *s, struct memor
             log_event(LOG_ERROR, "relay.identity_unreadable", LOG_INT("shard", s->number));
         }
     }
-    if (ledger_position(lane->lane, s->number, lane->arena, &ret->position) != OUTCOME_OK) {
+    if (ledger_position(lane->lane, s->number, DB_INT_NULL, lane->arena, &ret->position) !=
+        OUTCOME_OK) {
         return later(s, "position", fence_error(lane->lane));
     }
     return TURN_WORKED;
@@ -122,6 +123,23 @@ static enum history compare(const struct memory *m, struct arena *arena)
     return i->batch < p->last_batch ? HISTORY_OTHER : HISTORY_SAME;
 }
 
+// Claims may wait for this: since the server started it was compared with Kafka. Only when the gate
+// is closed where they differ.
+static enum turn tell_checked(struct relay_lane *lane, struct shard *s, const struct memory *m)
+{
+    struct ledger_shard holder = shard_holder(lane, s);
+    enum outcome answer = OUTCOME_RECORDED;
+    if (!m->position.checked && ledger_relay_checked(lane->lane, &holder, m->position.server_start,
+                                                     lane->arena, &answer) != OUTCOME_OK) {
+        return later(s, "checked", fence_error(lane->lane));
+    }
+    if (answer == OUTCOME_NOT_HOLDER) {
+        enum turn regained = shard_regain(lane, s);
+        return regained == TURN_WORKED ? TURN_RESTART : regained;
+    }
+    return answer == OUTCOME_RECORDED ? TURN_WORKED : TURN_RESTART;
+}
+
 // Once for an identity: an operator who opens the gate afterwards has seen why it was closed.
 static enum turn close_gate(struct relay_lane *lane, struct shard *s, const struct memory *m,
                             const char *reason)
@@ -136,6 +154,10 @@ static enum turn close_gate(struct relay_lane *lane, struct shard *s, const stru
         return later(s, "gate_close", fence_error(lane->lane));
     }
     s->gate_closed_for = m->identity.batch;
+    enum turn turn = tell_checked(lane, s, m);
+    if (turn != TURN_WORKED) {
+        return turn;
+    }
     shard_later(s, BLOCKED_MS);
     return TURN_LATER;
 }
@@ -172,8 +194,8 @@ static enum turn read_rows(struct relay_lane *lane, struct shard *s, struct rela
         struct ledger_shard holder = shard_holder(lane, s);
         struct ledger_event *rows = NULL;
         size_t n = 0;
-        if (ledger_events_read(lane->lane, &holder, after, ROWS_A_READ, arena, &rows, &n) !=
-            OUTCOME_OK) {
+        if (ledger_events_read(lane->lane, &holder, after, ROWS_A_READ, DB_INT_NULL, arena, &rows,
+                               &n) != OUTCOME_OK) {
             return later(s, "recovery_read", fence_error(lane->lane));
         }
         if (n > 0 && rows[0].outcome == OUTCOME_NOT_HOLDER) {
@@ -282,6 +304,7 @@ static void adopt(struct shard *s, const struct memory *m)
         s->batch = m->identity.batch;
     }
     s->timeline = m->position.timeline;
+    s->server_start_us = m->position.server_start.us;
     (void)snprintf(s->system_identifier, sizeof s->system_identifier, "%.*s",
                    SPAN_ARG(m->position.system_identifier));
 }
@@ -289,7 +312,14 @@ static void adopt(struct shard *s, const struct memory *m)
 static enum turn start_by_history(struct relay_lane *lane, struct shard *s, const struct memory *m)
 {
     bool fresh = !m->found && m->position.last_batch == 0 && m->position.oldest_at.is_null;
-    switch (compare(m, lane->arena)) {
+    enum history history = compare(m, lane->arena);
+    bool closes = (history == HISTORY_AHEAD || history == HISTORY_BEYOND) &&
+                  s->gate_closed_for != m->identity.batch;
+    enum turn turn = closes ? TURN_WORKED : tell_checked(lane, s, m);
+    if (turn != TURN_WORKED) {
+        return turn;
+    }
+    switch (history) {
     case HISTORY_SAME:
         metric_add(METRIC_RELAY_RECOVERIES, LABELS("ordinary"), 1);
         return delete_last_batch(lane, s, m);
@@ -297,14 +327,14 @@ static enum turn start_by_history(struct relay_lane *lane, struct shard *s, cons
         metric_add(METRIC_RELAY_RECOVERIES, LABELS(fresh ? "ordinary" : "recovery"), 1);
         return fresh ? TURN_WORKED : recover(lane, s, m);
     case HISTORY_AHEAD:
-        if (s->gate_closed_for != m->identity.batch) {
+        if (closes) {
             return close_gate(lane, s, m,
                               "Kafka remembers a later position in the WAL than this server has");
         }
         metric_add(METRIC_RELAY_RECOVERIES, LABELS("recovery"), 1);
         return recover(lane, s, m);
     case HISTORY_BEYOND:
-        if (s->gate_closed_for != m->identity.batch) {
+        if (closes) {
             return close_gate(lane, s, m, "Kafka remembers a later timeline than this server's");
         }
         shard_later(s, BLOCKED_MS);
@@ -319,7 +349,8 @@ enum turn shard_start(struct relay_lane *lane, struct shard *s)
     struct memory m = {.found = false};
     if (!relay_exactly_once(
             lane->relay)) { // nothing to look for: what may be there twice is there twice
-        if (ledger_position(lane->lane, s->number, lane->arena, &m.position) != OUTCOME_OK) {
+        if (ledger_position(lane->lane, s->number, DB_INT_NULL, lane->arena, &m.position) !=
+            OUTCOME_OK) {
             return later(s, "position", fence_error(lane->lane));
         }
         adopt(s, &m);

@@ -131,6 +131,19 @@ class Pod:
         self.process.stdout.close()
 
 
+def template(postgres):
+    """A database with the schema, made once for each server and copied for each test."""
+    name = f"template_{SHARDS}"
+    if not getattr(postgres, "has_template", False):
+        script = subprocess.run([sys.executable, os.path.join(ROOT, "schemas", "sql", "install.py"), "--shards", str(SHARDS)],
+                                capture_output=True, text=True, check=True, timeout=60).stdout
+        postgres.create_database(name)
+        postgres.psql(script, name, extra=("--single-transaction",))
+        postgres.psql("CREATE ROLE pod LOGIN IN ROLE holdfast_worker", name)
+        postgres.has_template = True
+    return name
+
+
 class Installation:
     """Schema, topics and pods of one test."""
 
@@ -141,16 +154,15 @@ class Installation:
         os.makedirs(self.stops)
         self.pods, self.remotes = [], []
         name = f"d{uuid.uuid4().hex[:12]}"
-        postgres.create_database(name)
-        script = subprocess.run([sys.executable, os.path.join(ROOT, "schemas", "sql", "install.py"), "--shards", str(SHARDS)],
-                                capture_output=True, text=True, check=True, timeout=60).stdout
-        postgres.psql(script, name, extra=("--single-transaction",))
-        postgres.psql("DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'pod') THEN "
-                      "CREATE ROLE pod LOGIN IN ROLE holdfast_worker; END IF; END $$", name)
+        postgres.psql(f'CREATE DATABASE "{name}" TEMPLATE {template(postgres)}')
         self.pod_dsn = postgres.url(name, "pod")
         self.db = Database(postgres.url(name))
         self.admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
         self.make_topics()
+
+    def reconnect(self):
+        self.db.close()
+        self.db = self.db.another()
 
     def topic(self, name):
         return self.prefix + name

@@ -133,8 +133,7 @@ def test_two_relays_at_once(house):
     house_expected = {dict(r.headers())["ce_id"].decode() for r in house.read("results", 75)}
     assert len(house_expected) == 75
     drained(house)
-    held = [pod.health()["shards_held"] for pod in pods]
-    assert sum(held) == SHARDS, held
+    wait_until(lambda: [pod.health()["shards_held"] for pod in pods] == [1, 1], 30, "each has its share")
     published(house, house_expected)
     for pod in pods:
         pod.stop()
@@ -309,4 +308,58 @@ def test_a_relay_topic_that_is_not_compact_is_refused(house):
     assert outbox(house)
     house.set_topic("relay", "cleanup.policy", "compact")
     drained(house)
+    pod.stop()
+
+
+def test_shards_are_shared_out_anew_when_pods_come_and_go(house):
+    first = house.pod(ONLY_RELAY, QUICK)
+    wait_until(lambda: first.health()["shards_held"] == SHARDS, 30, "the first has all")
+    second = house.pod(ONLY_RELAY, QUICK)
+    wait_until(lambda: [pod.health()["shards_held"] for pod in (first, second)] == [1, 1], 30, "each has its share")
+    assert len(first.events("relay.shard_let_go")) == 1
+    runs(house, 4)
+    expected = outbox(house)
+    drained(house)
+    second.stop()
+    wait_until(lambda: first.health()["shards_held"] == SHARDS, 30, "the first has all again")
+    assert house.db.sql("SELECT owner FROM @schema@.relay_pods WHERE expires_at < clock_timestamp()") == []
+    assert len(house.db.sql("SELECT owner FROM @schema@.relay_pods")) == 1
+    published(house, expected)
+    first.stop()
+
+
+def test_after_a_start_of_the_server_claims_wait_for_the_relay(house, postgres):
+    house.db.sql("UPDATE @schema@.control SET claims_wait_for_relay = true")
+    [made] = house.db.submit(task="t1")
+    [got] = house.db.acquire("test/1", made.run_id)
+    assert got.outcome == "gate_closed"
+    pod = house.pod(ONLY_RELAY, QUICK)
+    wait_until(lambda: house.db.acquire("test/1", made.run_id)[0].outcome == "acquired", 30, "every shard was compared")
+    drained(house)
+    pod.signal(signal.SIGSTOP)
+    postgres.restart()
+    house.reconnect()
+    [other] = house.db.submit(task="t2")
+    assert house.db.acquire("test/1", other.run_id)[0].outcome == "gate_closed"
+    assert house.db.one("SELECT reason FROM @iface@.gate_status()") == "relay_unchecked"
+    pod.signal(signal.SIGCONT)
+    wait_until(lambda: house.db.acquire("test/1", other.run_id)[0].outcome == "acquired", 60, "compared again")
+    drained(house)
+    pod.stop()
+
+
+def test_rows_older_than_the_topics_memory_are_held_back(house):
+    house.set_topic("results", "retention.ms", "3600000")
+    runs(house, 2)
+    old = outbox(house)
+    house.db.sql("UPDATE @schema@.outbox_events SET at = at - interval '2 hours'")
+    runs(house, 2)
+    expected = outbox(house)
+    pod = house.pod(ONLY_RELAY, QUICK)
+    wait_until(lambda: outbox(house) == old, 30, "the young ones are published, the old ones stay")
+    wait_until(lambda: sum(e["events"] for e in pod.events("relay.held_back")) == len(old), 30, "it says how many")
+    published(house, expected - old)
+    house.set_topic("results", "retention.ms", "86400000")  # what the operator does who wants them out
+    drained(house)
+    published(house, expected)
     pod.stop()

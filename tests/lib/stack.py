@@ -166,6 +166,11 @@ class Server:
         self.process.wait(10)
         self.process = None
 
+    def discard(self):
+        """Ends it without its leave: its data are thrown away anyway, and an orderly end can take a minute."""
+        if self.alive():
+            self.kill()
+
     def _sweep_group(self):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
@@ -191,10 +196,12 @@ class Server:
         return ""
 
     def close(self):
-        if self.alive():
+        if self.own_folder and not os.environ.get("HOLDFAST_KEEP"):
+            self.discard()
+        elif self.alive():
             with contextlib.suppress(ProcessLookupError):
                 self.resume()
-        self.stop()
+            self.stop()
         if self.own_folder and not os.environ.get("HOLDFAST_KEEP"):
             shutil.rmtree(self.folder, ignore_errors=True)
 
