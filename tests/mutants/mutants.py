@@ -128,7 +128,7 @@ MUTANTS = (
     Mutant("unknown_commit_db", "unknown commit", "a connection that broke after the COMMIT was sent counts as nothing done",
            (("schemas/db_exchange.c", "        return db_fail(db, is_read ? OUTCOME_DB_DOWN : OUTCOME_DB_UNKNOWN, \"%s\",\n",
              "        return db_fail(db, is_read ? OUTCOME_DB_DOWN : OUTCOME_DB_RETRY, \"%s\",\n"),),
-           unit("schemas_db_test")),
+           unit("schemas_db_connect_test")),
     Mutant("redis_miss", "Redis miss", "a key that Redis does not have makes an owner",
            (("pool/acquire.c", "    if (row->outcome == OUTCOME_ACQUIRED) {",
              "    if (row->outcome == OUTCOME_ACQUIRED || (prefiltered && row->outcome == OUTCOME_BUSY)) {"),),
