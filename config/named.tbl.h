@@ -74,6 +74,7 @@ NAMED(tool, rate_burst, INT, "0", 0, 1000000, "", 0, "How many of them at once. 
 NAMED(tool, on_cancel, CHOICE, "finish", 0, 0, "finish|remote_cancel|compensate", DECLARED,
       "What happens to an operation in flight when its run is cancelled")
 NAMED(tool, compensate_tool, TEXT, "", 0, 0, "", DECLARED, "The tool that undoes an effect of this one")
+NAMED(tool, remote_id, TEXT, "/id", 0, 0, "", DECLARED, "Where the remote's answer has its own name for the effect: a JSON pointer (RFC 6901)")
 NAMED(tool, remote_cancel_tool, TEXT, "", 0, 0, "", DECLARED, "The tool that asks this one's remote to stop")
 NAMED(tool, allow_private, BOOL, "false", 0, 0, "", 0, "The address may be loopback, link-local or private")
 

@@ -189,6 +189,7 @@ struct config_tool {
     int64_t rate_burst;
     enum config_on_cancel on_cancel;
     const char *compensate_tool;
+    const char *remote_id;
     const char *remote_cancel_tool;
     bool allow_private;
 

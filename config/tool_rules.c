@@ -204,6 +204,8 @@ static void check_comparison(const struct tool_check *c)
 static void check_undo(const struct tool_check *c)
 {
     const struct config_tool *t = c->t;
+    if (t->remote_id[0] != '/')
+        wrong(c, "remote_id", "remote_id must be a JSON pointer like /id or /payment/id");
     if (t->on_cancel == ON_CANCEL_REMOTE_CANCEL && t->remote_cancel_tool[0] == '\0')
         wrong(c, "on_cancel", "on_cancel = remote_cancel needs remote_cancel_tool");
     if (t->on_cancel == ON_CANCEL_COMPENSATE && t->compensate_tool[0] == '\0')
