@@ -280,6 +280,7 @@ enum broker_topic_role {
     BROKER_RESULTS,
     BROKER_DEAD_LETTERS,
     BROKER_RELAY,
+    BROKER_COMPLETIONS,
     BROKER_TOPIC_ROLES
 };
 /* The topics of an installation: `<prefix>tasks` … ; relay has one partition a shard. */

@@ -25,6 +25,7 @@ void broker_topics_of(const char *prefix, int32_t partitions, int32_t shards,
         [BROKER_RESULTS] = {"results", false, true},
         [BROKER_DEAD_LETTERS] = {"dead-letters", false, false},
         [BROKER_RELAY] = {"relay", true, true},
+        [BROKER_COMPLETIONS] = {"completions", false, false},
     };
 
     for (size_t i = 0; i < BROKER_TOPIC_ROLES; i++) {

@@ -181,6 +181,22 @@ static void intents_committed(void *outbox)
     outbox_notify_intents(outbox);
 }
 
+// What the ledger made of it, as HTTP says it: 2xx is known now, 4xx will not get better by saying
+// it again, 503 may be said again.
+static unsigned on_completion(void *opaque, struct span body, struct span by, struct text *ret_said)
+{
+    enum outcome outcome = outbox_complete(opaque, body, by, ret_said);
+    if (outcome == OUTCOME_SETTLED)
+        return 200;
+    if (outcome == OUTCOME_EVIDENCE_ONLY)
+        return 202;
+    if (outcome == OUTCOME_CONTRADICTION || outcome == OUTCOME_DIGEST_MISMATCH)
+        return 409;
+    if (outcome == OUTCOME_MISSING)
+        return 404;
+    return outcome == OUTCOME_INVALID || outcome == OUTCOME_ITEM_ERROR ? 400 : 503;
+}
+
 static bool start_rooms(struct pod *pod)
 {
     const char *reason = NULL;
@@ -210,6 +226,8 @@ static bool start_rooms(struct pod *pod)
     pod->outbox = outbox;
     pod->waiting = NULL;
     lock_drop(&pod->lock);
+    if (outbox != NULL)
+        console_accept(pod->console, on_completion, outbox);
     return true;
 }
 
@@ -227,6 +245,7 @@ static void stop_rooms(struct pod *pod)
     int64_t deadline = clock_deadline_us(pod->cfg->pool.grace_ms * CLOCK_MS);
     pool_stop(pool, pod->cfg->pool.grace_ms);
     int64_t left_ms = (deadline - clock_mono_us()) / CLOCK_MS;
+    console_accept(pod->console, NULL, NULL);
     outbox_stop(outbox, left_ms > 0 ? left_ms : 0);
 }
 

@@ -77,6 +77,8 @@ OPTION(dispatch, retry_ms, INT, "1000", 10, 3600000, "ms", 0,
        "First back-off before an operation is tried again; doubles with every try")
 OPTION(dispatch, retry_max_ms, INT, "60000", 10, 86400000, "ms", 0, "Longest back-off")
 OPTION(dispatch, group, TEXT, "holdfast-dispatchers", 0, 0, "", 0, "Consumer group of the dispatchers")
+OPTION(dispatch, completions, BOOL, "false", 0, 0, "", 0,
+       "Read what remotes say later about operations from the topic <prefix>completions; who may write it is Kafka's ACL")
 
 OPTION(relay, enabled, BOOL, "true", 0, 0, "", 0, "This pod publishes results")
 OPTION(relay, mode, CHOICE, "exactly_once", 0, 0, "exactly_once|at_least_once", 0,

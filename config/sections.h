@@ -79,6 +79,7 @@ struct config_dispatch {
     int64_t retry_ms;
     int64_t retry_max_ms;
     const char *group;
+    bool completions;
 };
 
 enum config_relay_mode { RELAY_EXACTLY_ONCE, RELAY_AT_LEAST_ONCE };

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/lock.h"
 #include "base/memory.h"
 #include "base/metric.h"
 #include "console/console_int.h"
@@ -15,6 +16,9 @@ struct console {
     void *opaque;
     struct backlog *backlog;
     struct http_server *server;
+    struct lock lock; /* of the two below */
+    console_complete_fn *complete;
+    void *complete_opaque;
 };
 
 bool console_is_loopback(const char *listen)
@@ -93,14 +97,49 @@ static void answer_metrics(struct console *console, const struct http_server_req
     metric_write(answer->body);
 }
 
+/* It settles operations: never without a token, not even on loopback. */
+static void answer_completion(struct console *console, const struct http_server_request *request,
+                              struct http_server_answer *answer)
+{
+    if (*console->cfg->admin.token == '\0') {
+        answer->status = 403;
+        text_add_str(answer->body, "completions need admin.token to be set\n");
+        return;
+    }
+    if (!may_see(console, request, answer))
+        return;
+    lock_take(&console->lock);
+    if (console->complete == NULL) {
+        answer->status = 503;
+        text_add_str(answer->body, "the dispatcher is not there yet: say it again\n");
+    } else {
+        answer->status = console->complete(console->complete_opaque, http_server_body(request),
+                                           SPAN_LIT("http"), answer->body);
+        text_add_char(answer->body, '\n');
+    }
+    lock_drop(&console->lock);
+}
+
+void console_accept(struct console *console, console_complete_fn *complete, void *opaque)
+{
+    if (console == NULL)
+        return;
+    lock_take(&console->lock);
+    console->complete = complete;
+    console->complete_opaque = opaque;
+    lock_drop(&console->lock);
+}
+
 static const struct route {
     const char *path;
+    bool post;
     void (*answer)(struct console *, const struct http_server_request *,
                    struct http_server_answer *);
 } routes[] = {
-    {"/livez", answer_livez},
-    {"/readyz", answer_readyz},
-    {"/metrics", answer_metrics},
+    {"/livez", false, answer_livez},
+    {"/readyz", false, answer_readyz},
+    {"/metrics", false, answer_metrics},
+    {"/v1/completions", true, answer_completion},
 };
 
 static void serve(void *opaque, const struct http_server_request *request,
@@ -110,9 +149,11 @@ static void serve(void *opaque, const struct http_server_request *request,
     for (size_t i = 0; i < COUNT_OF(routes); i++) {
         if (strcmp(http_server_path(request), routes[i].path) != 0)
             continue;
-        if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0) {
+        bool fits = routes[i].post ? strcmp(method, "POST") == 0
+                                   : strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0;
+        if (!fits) {
             answer->status = 405;
-            answer->allow = "GET, HEAD";
+            answer->allow = routes[i].post ? "POST" : "GET, HEAD";
             return;
         }
         routes[i].answer(opaque, request, answer);
@@ -135,6 +176,7 @@ enum outcome console_start(const struct config *cfg, console_ready_fn *ready, vo
     struct console *console = memory_new(1, sizeof *console);
     *console =
         (struct console){.cfg = cfg, .ready = ready, .opaque = opaque, .backlog = backlog_new(cfg)};
+    lock_init(&console->lock);
     enum outcome outcome =
         http_server_open(cfg->admin.listen, serve, console, &console->server, ret_reason);
     if (outcome != OUTCOME_OK) {
@@ -156,5 +198,6 @@ void console_stop(struct console *console)
         return;
     http_server_close(console->server);
     backlog_free(console->backlog);
+    lock_destroy(&console->lock);
     free(console);
 }

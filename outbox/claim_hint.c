@@ -2,6 +2,7 @@
 // hint is done when it was tried: what it points to is in PostgreSQL, and the look behind it finds
 // it.
 #include "outbox/claim_int.h"
+#include "outbox/completion_int.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -49,10 +50,9 @@ static void pause_or_resume(struct claimer *c)
     c->paused = full;
 }
 
-static void dead_letter(struct claimer *c, const struct broker_record *record, struct span reason,
-                        struct span detail)
+void claim_dead_letter(struct outbox *outbox, struct arena *arena,
+                       const struct broker_record *record, struct span reason, struct span detail)
 {
-    struct arena *arena = c->arena;
     struct raw_header *own = arena_array(arena, record->header_count + 1, sizeof *own);
     for (size_t i = 0; i < record->header_count; i++) {
         own[i] =
@@ -76,7 +76,7 @@ static void dead_letter(struct claimer *c, const struct broker_record *record, s
                                             .value = letter.headers[i].value};
     }
     const struct broker_message message = {
-        .topic = c->outbox->dead_letters_topic,
+        .topic = outbox->dead_letters_topic,
         .partition = BROKER_BY_KEY,
         .key = letter.key,
         .value = letter.value,
@@ -84,12 +84,18 @@ static void dead_letter(struct claimer *c, const struct broker_record *record, s
         .header_count = letter.n_headers,
     };
     struct broker_error error = {.text = ""};
-    bool sent = broker_produce(c->outbox->producer, &message, NULL, NULL, &error) == BROKER_OK;
+    bool sent = broker_produce(outbox->producer, &message, NULL, NULL, &error) == BROKER_OK;
     metric_add(METRIC_DEAD_LETTERS, LABELS(arena_dup_text(arena, reason)), 1);
-    log_event(LOG_WARN, "dispatch.intent_dead_lettered", LOG_SPAN("reason", reason),
-              LOG_SPAN("detail", detail), LOG_INT("partition", record->partition),
-              LOG_INT("offset", record->offset), LOG_BOOL("sent", sent),
-              LOG_TEXT("error", sent ? NULL : error.text));
+    log_event(LOG_WARN, "dispatch.dead_lettered", LOG_TEXT("topic", record->topic),
+              LOG_SPAN("reason", reason), LOG_SPAN("detail", detail),
+              LOG_INT("partition", record->partition), LOG_INT("offset", record->offset),
+              LOG_BOOL("sent", sent), LOG_TEXT("error", sent ? NULL : error.text));
+}
+
+static void dead_letter(struct claimer *c, const struct broker_record *record, struct span reason,
+                        struct span detail)
+{
+    claim_dead_letter(c->outbox, c->arena, record, reason, detail);
 }
 
 // Reads what a record says; false: it is done with here.

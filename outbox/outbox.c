@@ -10,6 +10,7 @@
 #include "base/memory.h"
 #include "base/metric.h"
 #include "base/uuid.h"
+#include "outbox/completion_int.h"
 #include "outbox/dispatch_int.h"
 #include "outbox/exec_int.h"
 #include "outbox/reconcile_int.h"
@@ -129,6 +130,7 @@ static bool start_dispatcher(struct outbox *outbox)
 
 static void outbox_free(struct outbox *outbox)
 {
+    inbound_close(outbox->inbound);
     http_client_close(outbox->http);
     http_client_close(outbox->query_http);
     if (outbox->to_dispatch != NULL) {
@@ -173,6 +175,11 @@ enum outcome outbox_start(const struct config *config, bool embedded_broker, str
     if (config->dispatch.enabled && config->n_tools > 0 && !start_dispatcher(outbox)) {
         return refuse(outbox, ret_reason,
                       "the HTTP client could not be started: too few descriptors");
+    }
+    outbox->inbound = inbound_open(outbox);
+    if (config->dispatch.completions) {
+        outbox->completing = true;
+        outbox_thread(&outbox->completions_thread, "completions", completions_thread, outbox);
     }
     *ret = outbox;
     return OUTCOME_OK;
@@ -224,8 +231,12 @@ void outbox_stop(struct outbox *outbox, int64_t grace_ms)
     if (outbox == NULL) {
         return;
     }
+    atomic_store(&outbox->stop_claiming, true);
     if (outbox->dispatching) {
         stop_dispatcher(outbox, grace_ms);
+    }
+    if (outbox->completing) {
+        thread_join(outbox->completions_thread);
     }
     relay_stop(outbox->relay);
     outbox_free(outbox);

@@ -21,6 +21,8 @@
 
 #include "base/check.h"
 #include "base/outcome.h"
+#include "base/span.h"
+#include "base/text.h"
 
 struct config;
 struct outbox;
@@ -53,6 +55,13 @@ MUST_CHECK enum outcome outbox_start(const struct config *config, bool embedded_
 // at once instead of at the next poll. Only saves latency. Thread: any.
 void outbox_notify_events(struct outbox *outbox);
 void outbox_notify_intents(struct outbox *outbox);
+
+// A remote's later word about an operation (schemas/completion.h), as it came by HTTP. Answers what
+// the ledger made of it (settled, evidence_only, contradiction, digest_mismatch, missing), invalid,
+// or why it could not be asked (class RETRY or UNKNOWN: saying it again is harmless). *ret_said
+// gets a sentence. `by` is kept with the evidence. Thread: any; one at a time is carried out.
+MUST_CHECK enum outcome outbox_complete(struct outbox *outbox, struct span body, struct span by,
+                                        struct text *ret_said);
 
 // Thread: any.
 void outbox_health(struct outbox *outbox, struct outbox_health *ret);

@@ -17,6 +17,7 @@
 
 struct dispatch;
 struct programs;
+struct inbound;
 struct reconciler;
 struct relay;
 struct tool;
@@ -51,6 +52,10 @@ struct outbox {
     atomic_bool look_for_intents;
     atomic_bool ledger_connected;
     atomic_bool gate_closed;
+
+    struct inbound *inbound; // for outbox_complete
+    bool completing;         // thread completions runs
+    pthread_t completions_thread;
 
     struct relay *relay;
 };

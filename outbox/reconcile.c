@@ -20,6 +20,7 @@ enum {
     QUESTIONS_AT_ONCE = 256,
     CONNECT_MS = 500,
     TRIES = 3,
+    KEY_LOOKS = 4,
     IDLE_POLL_MS = 1000,
 };
 
@@ -31,6 +32,7 @@ struct reconciler {
     struct question *answered;
     size_t answered_n;
     int64_t look_us;
+    unsigned looks;
 };
 
 static bool is_stopping(const struct reconciler *r)
@@ -163,7 +165,10 @@ static void look(struct reconciler *r)
     for (size_t i = 0; i < outbox->tools_n; i++) {
         struct tool *tool = &outbox->tools[i];
         struct span name = span_of(tool->config->name);
-        if (!may_be_asked(tool->config)) {
+        // A key that was asked about may be repeated, too, as soon as it may be asked about again:
+        // asking every time would never let it.
+        bool has_key = tool->config->capability == CAPABILITY_IDEMPOTENCY_KEY;
+        if (!may_be_asked(tool->config) || (has_key && r->looks % KEY_LOOKS != 0)) {
             continue;
         }
         if (tool->questions == 0) {
@@ -332,6 +337,7 @@ static void round_of(struct reconciler *r)
     int64_t now = clock_mono_us();
     if (now >= r->look_us) {
         look(r);
+        r->looks++;
         r->look_us = now + r->outbox->config->dispatch.interval_ms * CLOCK_MS;
     }
     record_answered(r); // what could not be asked at all
