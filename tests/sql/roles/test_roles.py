@@ -18,9 +18,9 @@ WORKER = {"submit", "acquire", "claim", "renew", "release", "commit", "cancel", 
           "relay_share", "barrier", "gate_status",
           "gate_close", "register", "known", "server_facts", "stats", "backlog", "story"}
 OPERATOR = {"submit", "cancel", "retry", "signal", "converge", "compensate", "undo_due", "resolve",
-            "cancel_operation", "raise_capability", "operation_story", "relay_position", "gate_status", "gate_close", "gate_open", "known",
+            "cancel_operation", "raise_capability", "operation_story", "relay_position", "gate_status", "gate_close", "gate_open", "audit_runs", "audit_operations", "audit_adopt", "known",
             "server_facts", "stats", "backlog", "story"}
-VIEWER = {"operation_story", "relay_position", "gate_status", "known", "server_facts", "stats", "backlog", "story"}
+VIEWER = {"operation_story", "audit_runs", "audit_operations", "relay_position", "gate_status", "known", "server_facts", "stats", "backlog", "story"}
 ALLOWED = {"worker": WORKER, "operator": OPERATOR, "viewer": VIEWER}
 
 WRITES = [
