@@ -192,9 +192,12 @@ static const struct db_param sweep_params[] = {
 };
 #define SWEPT(member) DB_COLUMN(struct fence_sweep, member)
 static const struct db_column sweep_columns[] = {
-    SWEPT(outcome),   SWEPT(leases_expired), SWEPT(timers_due),       SWEPT(deadlines),
-    SWEPT(exhausted), SWEPT(claims_expired), SWEPT(requests_missing), SWEPT(tokens_pruned),
-    SWEPT(due),       SWEPT(missing),        SWEPT(doubtful),
+    SWEPT(outcome),          SWEPT(leases_expired),
+    SWEPT(timers_due),       SWEPT(deadlines),
+    SWEPT(exhausted),        SWEPT(claims_expired),
+    SWEPT(requests_missing), SWEPT(tokens_pruned),
+    SWEPT(escalated),        SWEPT(due),
+    SWEPT(missing),          SWEPT(doubtful),
 };
 const struct db_call call_sweep = DB_CALL("sweep", sweep_params, sweep_columns, 0);
 

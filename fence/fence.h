@@ -331,7 +331,7 @@ MUST_CHECK enum outcome fence_service_release(struct fence *f, struct span name,
 struct fence_sweep {
     enum outcome outcome;
     int32_t leases_expired, timers_due, deadlines, exhausted, claims_expired, requests_missing,
-        tokens_pruned;
+        tokens_pruned, escalated;
     struct db_uuids due;
     struct db_texts doubtful; /* tools of operations that are in doubt since their claim ran out */
     struct json_span missing; /* array of records whose task never came: to be dead-lettered */

@@ -62,6 +62,11 @@ static void count_parts(const struct fence_sweep *row)
     count("claims_expired", row->claims_expired);
     count("requests_missing", row->requests_missing);
     count("tokens_pruned", row->tokens_pruned);
+    if (row->escalated > 0) {
+        metric_add(METRIC_ESCALATED, NO_LABELS, (uint64_t)row->escalated);
+        log_event(LOG_ERROR, "operation.escalated", LOG_INT("operations", row->escalated),
+                  LOG_TEXT("look", "holdfast op list"));
+    }
     if (row->leases_expired > 0 || row->claims_expired > 0 || row->exhausted > 0)
         log_event(LOG_INFO, "sweep.found", LOG_INT("leases_expired", row->leases_expired),
                   LOG_INT("claims_expired", row->claims_expired),
