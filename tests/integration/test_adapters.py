@@ -151,7 +151,8 @@ def test_a_program_is_told_its_operation_and_its_exit_code_decides(house, progra
         assert len(program.runs(act)) == 1, f"{act}: of capability none, never again"
     faults = {act: house.evidence(ids[act])[-1].detail["evidence"] for act in ("crash", "hang", "flood")}
     assert {act: detail["fault"] for act, detail in faults.items()} == {
-        "crash": "killed", "hang": "timeout", "flood": "too_large"}
+        "crash": "none", "hang": "timeout", "flood": "too_large"}
+    assert faults["crash"]["exit"] == 128 + 6, "the shell's word for SIGABRT"
     pod.stop()
 
 
