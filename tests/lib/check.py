@@ -74,6 +74,17 @@ def count_mutants(text, code):
     return passed, failed or int(code != 0 or not passed)
 
 
+def count_cases(text, code):
+    """A cut that ended in a correct state is a test passed; the last line is the JSON of scripts/cut-points."""
+    try:
+        counts = json.loads(text.splitlines()[-1])
+        failed = counts["wrong"] + counts["not_reached"]
+        passed = counts["cases"] - failed
+    except (IndexError, KeyError, ValueError):
+        passed = failed = 0
+    return passed, failed or int(code != 0 or not passed)
+
+
 class Stage:
     def __init__(self, name, command, after=(), count=count_stage, limit=600, exclusive=False, environment=None):
         self.name, self.command, self.after, self.count = name, command, tuple(after), count
@@ -151,9 +162,12 @@ def stages():
         Stage("unit tsan", f"{PYTHON} tests/unit/run.py build/tsan -V -j {CORES} --timeout 600", ["build tsan"],
               count_cmocka, 1200),
         Stage("mutants", f"{PYTHON} tests/mutants/run.py --pick 2", ["sql"], count_mutants, 900),
-        Stage("build clang", build("clang"), limit=900),
         Stage("build release", build("release") + " && DESTDIR=build/install cmake --install build/release",
               limit=900),
+        # They wait more than they compute: beside them something else is built.
+        Stage("cut points", f"{PYTHON} tests/cut/run.py --binary build/release/cli/holdfast --limit 310 --side-by-side 20",
+              ["build release"], count_cases, 1200),
+        Stage("build clang", build("clang"), limit=900),
     ]
     scripts = {"sql": "tests/sql/run.py", "scenes": "tests/scenario/run.py"}
     return [stage for stage in all_stages

@@ -189,7 +189,7 @@ class Link:
         self.parser = PARSERS[front.protocol]() if front.parse else None
         self.dark = self.ended = False
         self.awaited = None   # (correlation, act): what to do when that answer comes
-        self.frames = b""     # of Kafka's answers
+        self.frames = bytearray()   # of Kafka's answers, which may be many megabytes
 
     async def run(self):
         pumps = []
@@ -306,12 +306,12 @@ class Link:
             size = 4 + struct.unpack_from(">i", self.frames, at)[0]
             if len(self.frames) - at < size:
                 break
-            raw = self.frames[at:at + size]
+            raw = bytes(self.frames[at:at + size])
             at += size
             if self.awaited is not None and self.awaited[0] == struct.unpack_from(">i", raw, 4)[0] and self.answered():
                 break
             out.append(raw[:512].replace(self.front.theirs, self.front.ours) + raw[512:])
-        self.frames = self.frames[at:]
+        del self.frames[:at]
         return b"".join(out)
 
 
