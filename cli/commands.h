@@ -27,6 +27,7 @@ int command_config_print(struct invocation *inv);
 int command_config_check(struct invocation *inv);
 int command_config_docs(struct invocation *inv);
 int command_config_sample(struct invocation *inv);
+int command_failover_audit(struct invocation *inv);
 int command_gate_status(struct invocation *inv);
 int command_gate_open(struct invocation *inv);
 int command_gate_close(struct invocation *inv);

@@ -30,6 +30,14 @@ static void print_time(const char *label, struct db_time time)
         printf("  %-16s %.23s UTC\n", label, clock_format(time.us, text));
 }
 
+static void put_time(struct json_builder *b, struct json_node *o, const char *key, struct db_time t,
+                     struct arena *arena)
+{
+    char text[CLOCK_TEXT_SIZE];
+    json_put_text(b, o, key,
+                  t.is_null ? SPAN_NULL : arena_dup(arena, span_of(clock_format(t.us, text))));
+}
+
 static void print_status_json(const struct gate_row *g, struct arena *arena)
 {
     struct json_builder *b = json_builder_new(arena);
@@ -45,6 +53,8 @@ static void print_status_json(const struct gate_row *g, struct arena *arena)
     json_put_integer(b, o, "timeline", g->timeline);
     json_put_integer(b, o, "known_timeline", g->known_timeline);
     json_put_text(b, o, "changed_by", g->changed_by);
+    put_time(b, o, "changed_at", g->changed_at, arena);
+    put_time(b, o, "sendable_until", g->sendable_until, arena);
     session_print_json(b, o);
 }
 
@@ -80,6 +90,7 @@ static bool who_and_why(const struct invocation *inv, struct gate_in *ret)
     ret->reason = span_of(invocation_value(inv, "reason"));
     ret->restored = invocation_flag(inv, "restored");
     ret->nothing_lost = invocation_flag(inv, "nothing-lost");
+    ret->set_back = invocation_flag(inv, "set-back");
     if (span_is_null(ret->reason))
         say_usage(inv, "--reason is missing: it is kept with who and when");
     return !span_is_null(ret->reason);
@@ -96,7 +107,11 @@ int command_gate_close(struct invocation *inv)
     if (db == NULL || !ask(&write_gate_close, &in, db, arena, &row))
         return EXIT_CANNOT_RUN;
     if (invocation_flag(inv, "json")) {
-        printf("{\"outcome\":\"%s\"}\n", outcome_word(row->outcome));
+        struct json_builder *b = json_builder_new(arena);
+        struct json_node *o = json_new_object(b);
+        json_put_text(b, o, "outcome", span_of(outcome_word(row->outcome)));
+        put_time(b, o, "sendable_until", row->sendable_until, arena);
+        session_print_json(b, o);
     } else {
         puts("closed: nothing new is claimed from here on");
         print_time("may send until", row->sendable_until);

@@ -57,7 +57,8 @@ static const struct db_column gate_columns[] = {
 const struct db_call read_gate = DB_CALL_BARE("gate_status", gate_columns, DB_READ);
 
 static const struct db_param close_params[] = {DB_SCALAR(struct gate_in, by),
-                                               DB_SCALAR(struct gate_in, reason)};
+                                               DB_SCALAR(struct gate_in, reason),
+                                               DB_SCALAR(struct gate_in, set_back)};
 static const struct db_column close_columns[] = {DB_COLUMN(struct gate_close_row, outcome),
                                                  DB_COLUMN(struct gate_close_row, sendable_until)};
 const struct db_call write_gate_close = DB_CALL("gate_close", close_params, close_columns, DB_LONG);

@@ -36,6 +36,7 @@ extern const struct db_call read_gate;
 struct gate_in {
     struct span by, reason;
     bool restored, nothing_lost; // gate_open only
+    bool set_back;               // gate_close only
 };
 struct gate_close_row {
     enum outcome outcome;

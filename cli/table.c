@@ -196,13 +196,27 @@ const struct command command_table[] = {
      EXAMPLES({"holdfast config docs | less", "every option with its default"})},
     {"config sample", "", 0, 0, command_config_sample, "print a commented configuration file", NULL,
      NULL, EXAMPLES({"holdfast config sample > holdfast.conf", "start from it"})},
+    {"failover audit", "", 0, 0, command_failover_audit,
+     "compare PostgreSQL with what Kafka remembers, after a promotion or a restore",
+     "Lists what was lost and what is told otherwise, and puts effects that Kafka knows and the ledger "
+     "does not into\n"
+     "it as unknown: their runs wait until they are settled. In strict mode, when nothing was found, "
+     "it opens the gate.\n"
+     "Exit 1 when something was found.",
+     OPTIONS(OPTION_RECORD_REASON, OPTION_BY,
+             {"dry-run", 0, NULL, "change nothing"},
+             {"keep-closed", 0, NULL, "never open the gate"}),
+     EXAMPLES_AND_JSON({"holdfast failover audit --dry-run", "what was lost"},
+                       {"holdfast failover audit", "before holdfast gate open"})},
     {"gate status", "", 0, 0, command_gate_status, "say whether work may be claimed, and why not",
      "Exit 1 when the gate is closed.", NULL,
      EXAMPLES_AND_JSON({"holdfast gate status", "open or closed"})},
     {"gate close", "", 0, 0, command_gate_close,
      "stop all claiming, for instance around a failover",
      "What is held goes on; nothing new is taken and nothing more is sent.",
-     OPTIONS(OPTION_RECORD_REASON, OPTION_BY),
+     OPTIONS(OPTION_RECORD_REASON, OPTION_BY,
+             {"set-back", 0, NULL,
+              "this database was restored: what it calls not sent may have been sent"}),
      EXAMPLES_AND_JSON(
          {"holdfast gate close --reason 'promoting db2'", "before a planned promotion"})},
     {"gate open", "", 0, 0, command_gate_open, "let work be claimed again (operator)",

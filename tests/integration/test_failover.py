@@ -1,13 +1,15 @@
 """Promotion, restore and the old primary, on real servers: a primary, a standby, a wire between them that can be cut, the
 outbox of a pod that knows both servers, Kafka, and a remote whose ledger is the judge (experiment H)."""
 import json
+import os
+import subprocess
 import threading
 import uuid
 
 import psycopg
 import pytest
 
-from tests.integration.outbox_stack import Installation
+from tests.integration.outbox_stack import CONFIG, Installation
 from tests.lib.replica import Copy, Link, Standby
 from tests.lib.stack import HOST, Postgres, wait_until
 
@@ -29,7 +31,8 @@ class Pair(Installation):
         self.link = Link(self.primary.port)
         super().__init__(build, self.primary, kafka, folder)
         self.database = self.db.connection.info.dbname
-        self.servers = [self.primary]
+        self.servers, self.looked_at = [self.primary], 0
+        self.primary.psql("CREATE ROLE op LOGIN IN ROLE holdfast_operator", self.database)
         self.standby = self.started(Standby(self.primary, self.link.port))
         self.pod_dsn = self.dsn_of(self.primary, self.standby)
 
@@ -46,6 +49,7 @@ class Pair(Installation):
         """From here on the test looks at this server."""
         self.db.close()
         self.db = Database(server.url(self.database))
+        self.looked_at = self.servers.index(server)
         return self.db
 
     def lose(self):
@@ -70,6 +74,17 @@ class Pair(Installation):
         return (f"[tool.pay]\nkind = http\nurl = {remote.url}{path}\nallow_private = true\ntimeout_ms = 3000\n"
                 "[tool.idem]\nkind = http\nallow_private = true\ntimeout_ms = 3000\n"
                 f"url = {remote.url}/idem\ncapability = idempotency_key\nretention_ms = 3600000\n")
+
+    def command(self, *words):
+        """holdfast …, by an operator of the server that the test looks at: (exit code, lines of JSON)."""
+        conf = os.path.join(self.folder, "operator.conf")
+        dsn = self.servers[self.looked_at].url(self.database, "op")
+        with open(conf, "w", encoding="utf-8") as out:
+            out.write(CONFIG.format(dsn=dsn, bootstrap=self.kafka.bootstrap, prefix=self.prefix, name="operator"))
+        done = subprocess.run([os.path.join(self.build, "cli", "holdfast"), *words, "-c", conf, "--json"], capture_output=True,
+                              text=True, timeout=120, check=False)
+        assert done.returncode in (0, 1), done.stdout + done.stderr
+        return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
 
     def counts(self, operation_id):
         row = self.db.operation(operation_id)
@@ -360,3 +375,51 @@ def test_a_restore_from_an_older_base_backup(pair):
     assert pair.strands() == []
     pod.stop()
     relay.stop()
+
+
+def test_the_audit_puts_an_orphan_effect_into_the_ledger(pair):
+    """async. The very registration is lost; Kafka holds the claim. The run waits until somebody has settled the effect, and
+    meets it when it plans the same again: one effect."""
+    remote = pair.remote()
+    got = pair.run_of("t")
+    other = pair.run_of("other")
+    pair.lose()
+    [one] = pair.register(got, ["a"])
+    pod = pair.pod(DISPATCH, pair.tool(remote))
+    pair.hint(one)
+    pair.await_status(one, "succeeded")
+    db = pair.fail_over()
+    assert db.sql("SELECT * FROM holdfast.tool_operations") == []
+    code, [gate] = pair.command("gate", "status")
+    assert code == 1 and gate["reason"] == "other_timeline" and gate["sendable_until"] is not None
+    code, [closed] = pair.command("gate", "close", "--reason", "failover")
+    assert code == 0 and closed["sendable_until"] is not None, "lost claims can send for a while, and nobody knows them"
+
+    code, [*found, end] = pair.command("failover", "audit", "--dry-run")
+    assert code == 1 and [(f["operation_id"], f["verdict"], f["attempt_in_kafka"]) for f in found if "operation_id" in f] == [
+        (one, "orphan", 1)]
+    assert (end["orphans"], end["adopted"], end["gate"]) == (1, 0, "closed")
+    assert db.sql("SELECT * FROM holdfast.tool_operations") == []
+    code, [*_, end] = pair.command("failover", "audit")
+    assert code == 1 and (end["orphans"], end["adopted"]) == (1, 1)
+    assert pair.counts(one) == ("unknown", 1, 0) and pair.kinds(one) == ["lost_history"]
+    code, [*_, end] = pair.command("failover", "audit")
+    assert (end["orphans"], end["adopted"]) == (0, 0), "asked again: it is there"
+
+    code, [opened] = pair.command("gate", "open", "--reason", "audited")
+    assert code == 0 and opened["operations_doubted"] == 1
+    db.sql("UPDATE holdfast.worker_leases SET expires_at = clock_timestamp() WHERE run_id = %s", other.run_id)
+    assert db.acquire("next/1", other.run_id)[0].outcome == "acquired", "other runs go on"
+    assert db.acquire("next/1", got.run_id)[0].outcome == "not_ready", "this one waits for its effect"
+    [done] = db.call("converge", p_operation_ids=([one], "text[]"), p_attempts=([None], "integer[]"),
+                     p_owners=([None], "text[]"), p_digests=([db.operation(one).request_digest], "text[]"),
+                     p_verdicts=(["succeeded"], "text[]"), p_remote_ids=(["remote-1"], "text[]"),
+                     p_results=([psycopg.types.json.Jsonb({})], "jsonb[]"),
+                     p_evidence=([psycopg.types.json.Jsonb({})], "jsonb[]"), p_by=(["ann"], "text[]"))
+    assert (done.outcome, done.woke) == ("settled", True)
+    [again] = db.acquire("next/1", got.run_id)
+    assert again.outcome == "acquired" and again.epoch > JUMP
+    assert pair.register(again, ["a"], owner="next/1") == [one], "the same effect, met in the ledger"
+    assert db.operation(one).status == "succeeded" and remote.executions(one) == 1
+    assert pair.strands() == []
+    pod.stop()
