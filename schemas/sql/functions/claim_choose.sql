@@ -82,7 +82,7 @@ BEGIN
           JOIN @schema@.agent_runs r ON r.run_id = o.run_id
          WHERE o.status = 'unknown' AND o.tool_name = p_tool AND o.not_before <= t
            AND o.attempts = o.attempts_not_sent
-           AND (r.status IN ('pending', 'running') OR o.detached OR o.compensates IS NOT NULL)
+           AND (r.status IN ('pending', 'running') OR o.detached)
            AND o.operation_id <> ALL (p_not)
          ORDER BY o.not_before FOR NO KEY UPDATE OF o SKIP LOCKED LIMIT p_limit) l;
     p_limit := p_limit - coalesce(cardinality(v_unsent), 0);
@@ -92,7 +92,7 @@ BEGIN
           JOIN @schema@.agent_runs r ON r.run_id = o.run_id
           LEFT JOIN @schema@.tool_operations p ON p.operation_id = o.after_operation
          WHERE o.status = 'prepared' AND o.tool_name = p_tool
-           AND (r.status IN ('pending', 'running') OR o.detached OR o.compensates IS NOT NULL)
+           AND (r.status IN ('pending', 'running') OR o.detached)
            AND (o.after_operation IS NULL OR p.status IN ('succeeded', 'failed_final', 'cancelled'))
            AND o.operation_id <> ALL (p_not)
          ORDER BY o.created_at FOR NO KEY UPDATE OF o SKIP LOCKED LIMIT p_limit) l;

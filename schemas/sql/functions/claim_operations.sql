@@ -12,7 +12,7 @@
 --   p_operation_ids  NULL: choose the oldest due ones. Else exactly these (hints), each with an outcome of its own.
 --
 -- What may be claimed: `prepared` operations, and `unsent` ones (unknown with attempts = attempts_not_sent) whose
--- back-off is over, for every capability; whose run is not terminal, unless detached or a compensation; and an
+-- back-off is over, for every capability; whose run is not terminal, unless detached, as what `compensate` registers is; and an
 -- after_settled one once its predecessor is settled. The run's status is read after the operation's lock: a cancel
 -- that committed before that is seen, one that comes later finds the operation dispatching and leaves it alone.
 --
@@ -86,7 +86,7 @@ BEGIN
                    WHEN o.status IN ('succeeded', 'failed_final', 'cancelled') THEN 'terminal'
                    WHEN o.status = 'dispatching' THEN 'busy'
                    WHEN p_operation_ids IS NOT NULL AND NOT coalesce(i.id = ANY (v_locked), false) THEN 'busy'
-                   WHEN r.status NOT IN ('pending', 'running') AND NOT o.detached AND o.compensates IS NULL
+                   WHEN r.status NOT IN ('pending', 'running') AND NOT o.detached
                        THEN 'terminal'
                    WHEN p_tools IS NOT NULL AND o.tool_name <> ALL (p_tools) THEN 'not_ready'
                    WHEN o.status = 'unknown' AND o.attempts > o.attempts_not_sent THEN 'not_ready'

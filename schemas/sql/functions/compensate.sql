@@ -89,11 +89,12 @@ BEGIN
       FROM unnest(p_operation_ids, p_kind, v_outcomes) AS i(operation_id, kind, outcome)
      WHERE o.operation_id = i.operation_id AND o.undo = i.kind AND i.outcome IN ('registered', 'exists');
     INSERT INTO @schema@.tool_operations (operation_id, run_id, step_id, effect_version, tool_name, request_digest,
-        request_body, status, capability, declaration, retention_ms, external_key, compensates, created_at, updated_at)
+        request_body, status, capability, declaration, retention_ms, external_key, compensates, detached, created_at,
+        updated_at)
     SELECT v_names[i.ord], o.run_id, v_steps[i.ord], o.effect_version, i.tool, i.digest, i.body, 'prepared',
            coalesce(i.capability, 'none'), coalesce(i.declaration, '{}'),
            trunc(@schema@.declared(i.declaration, 'retention_ms'))::bigint, coalesce(i.external_key, v_names[i.ord]),
-           o.operation_id, t, t
+           o.operation_id, true, t, t -- detached: its run has ended
       FROM unnest(p_operation_ids, p_tool, p_body, p_digest, p_capability, p_declaration, p_external_key, v_outcomes)
            WITH ORDINALITY AS i(operation_id, tool, body, digest, capability, declaration, external_key, outcome, ord)
       JOIN @schema@.tool_operations o ON o.operation_id = i.operation_id

@@ -180,7 +180,7 @@ BEGIN
     END IF;
     WITH written AS (
         UPDATE @schema@.tool_operations o
-           SET status = CASE WHEN r.status NOT IN ('pending', 'running') AND NOT o.detached AND o.compensates IS NULL
+           SET status = CASE WHEN r.status NOT IN ('pending', 'running') AND NOT o.detached
                              THEN 'cancelled' ELSE 'unknown' END,
                attempts_not_sent = o.attempts, first_sent_at = NULL, escalate_at = NULL, not_before = t,
                query_owner = NULL, query_since = NULL, query_until = NULL, queried_attempt = o.attempts,

@@ -63,7 +63,7 @@ BEGIN
     WITH written AS (
         UPDATE @schema@.tool_operations o
            SET status = CASE WHEN n.unsent AND r.status NOT IN ('pending', 'running') AND NOT o.detached
-                                  AND o.compensates IS NULL THEN 'cancelled' ELSE 'unknown' END,
+                             THEN 'cancelled' ELSE 'unknown' END,
                attempts_not_sent = o.attempts_not_sent + v_not_sent::integer,
                first_sent_at = CASE WHEN n.unsent THEN NULL ELSE o.first_sent_at END,
                not_before = CASE WHEN n.unsent THEN t + n.retry_ms * interval '1 millisecond'

@@ -22,7 +22,7 @@ WHERE r.status IN ('pending', 'running')
 CREATE VIEW @schema@.orphans AS
 SELECT 'operation' AS kind, o.operation_id AS id, r.run_id, 'not sent, and its run has ended' AS why
 FROM @schema@.tool_operations o JOIN @schema@.agent_runs r ON r.run_id = o.run_id
-WHERE r.status NOT IN ('pending', 'running') AND NOT o.detached AND o.compensates IS NULL
+WHERE r.status NOT IN ('pending', 'running') AND NOT o.detached
   AND (o.status = 'prepared' OR (o.status = 'unknown' AND o.attempts = o.attempts_not_sent))
 UNION ALL
 SELECT 'ready', y.run_id::text, y.run_id, 'its run has ended or does not exist'

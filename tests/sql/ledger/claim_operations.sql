@@ -84,7 +84,7 @@ DECLARE
 BEGIN
     PERFORM probe.op(r, 'plain'), probe.op(r, 'detached'), probe.op(r, 'undo');
     UPDATE holdfast.tool_operations SET detached = true WHERE run_id = r AND step_id = 'detached';
-    UPDATE holdfast.tool_operations SET compensates = 'x' WHERE run_id = r AND step_id = 'undo';
+    UPDATE holdfast.tool_operations SET compensates = 'x', detached = true WHERE run_id = r AND step_id = 'undo';
     FOREACH v_status IN ARRAY '{cancelled}'::text[] LOOP
         UPDATE holdfast.agent_runs SET status = v_status WHERE run_id = r;
     END LOOP;

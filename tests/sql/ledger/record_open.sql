@@ -78,7 +78,7 @@ DECLARE
 BEGIN
     PERFORM probe.op(r, s) FROM unnest('{a,d,u,x}'::text[]) s;
     UPDATE holdfast.tool_operations SET detached = true WHERE run_id = r AND step_id = 'd';
-    UPDATE holdfast.tool_operations SET compensates = 'z' WHERE run_id = r AND step_id = 'u';
+    UPDATE holdfast.tool_operations SET compensates = 'z', detached = true WHERE run_id = r AND step_id = 'u';
     PERFORM probe.claim('default/' || r || '/' || s || '/1') FROM unnest('{a,d,u,x}'::text[]) s;
     UPDATE holdfast.agent_runs SET status = 'cancelled' WHERE run_id = r;
     PERFORM probe.same((SELECT string_agg(q.item || q.outcome || q.status, ' ' ORDER BY q.item)

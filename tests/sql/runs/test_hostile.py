@@ -178,3 +178,15 @@ def test_labels_have_a_limit(db):
     db.sql("UPDATE @schema@.control SET max_output_bytes = 1000")
     [row] = db.submit(task="t", labels={"a": "x" * 2000})
     assert row.outcome == "invalid" and "labels" in row.detail["detail"]
+
+
+def test_a_handlers_own_compensation_ends_with_its_run(db, held):
+    """Only what `compensate` registers outlives a run: naming an operation to compensate does not detach an intent."""
+    settle(db, held, "pay")
+    undo = intent(held, "refund", compensates=operation(held, "pay"))
+    assert write(db, held, intents=[undo]).outcome == "ok"
+    [claim] = db.dispatch("d", operation(held, "refund"))
+    assert [done.outcome for done in db.cancel(task="t")] == ["cancelled"]
+    db.not_answered("record_not_sent", of_claim(claim, "d", retry_ms=0))
+    assert db.operation(claim.operation_id).status == "cancelled"
+    assert [c.outcome for c in db.dispatch("d2", claim.operation_id)] != ["claimed"]
