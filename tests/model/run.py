@@ -38,6 +38,10 @@ CONFIGURATIONS = [
 ]
 QUICK = {"writers", "keys"}
 
+# What shows a guard, and is too large to be searched whole with all guards in it.
+WIDER = [
+    ("failover-none-2", "LEDGER PLAN ONE FAILOVER WORKERS=2 CLAIMS=2 MAXREV=3 MAXTRIES=0"),
+]
 # A guard, and the configuration that shows what it is for.
 BROKEN = [
     ("NO_EXPIRY_CHECK", "writers"),
@@ -69,9 +73,9 @@ BROKEN = [
     ("NO_EPOCH_RAISE", "failover-lease"),
     ("NO_GATE", "failover-none"),
     ("NO_LOST_HISTORY", "failover-none"),
-    ("NO_AUDIT", "failover-none"),
-    ("NO_WAIT_FOR_LOST_CLAIMS", "failover-none"),
-    ("NO_DISPATCH_REVISION", "failover-none"),
+    ("NO_AUDIT", "failover-none-2"),
+    ("NO_WAIT_FOR_LOST_CLAIMS", "failover-none-2"),
+    ("NO_DISPATCH_REVISION", "failover-none-2"),
     ("NO_DOUBT_BEFORE_OPENING", "failover-none"),
     ("NO_DOUBT_OF_CLAIMS", "failover-none"),
     ("NO_SESSION_PER_HISTORY", "failover-none"),
@@ -128,7 +132,7 @@ def run(configurations, broken):
     total = errors = missed = 0
     complete = True
     jobs = [(name, flags, None) for name, flags in configurations] + [
-        (guard.lower().replace("no_", "without_"), f"{dict(CONFIGURATIONS)[base]} {guard}", guard)
+        (guard.lower().replace("no_", "without_"), f"{dict(CONFIGURATIONS + WIDER)[base]} {guard}", guard)
         for guard, base in broken]
     with concurrent.futures.ThreadPoolExecutor(min(2, os.cpu_count() or 1)) as pool:
         for job, future in [(job, pool.submit(search, job[0], job[1], LIMIT)) for job in jobs]:
