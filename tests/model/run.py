@@ -75,10 +75,10 @@ BROKEN = [
     ("NO_LOST_HISTORY", "failover-none"),
     ("NO_AUDIT", "failover-none-2"),
     ("NO_WAIT_FOR_LOST_CLAIMS", "failover-none-2"),
-    ("NO_DISPATCH_REVISION", "failover-none-2"),
+    ("NO_DISPATCH_REVISION", "failover-none"),
     ("NO_DOUBT_BEFORE_OPENING", "failover-none"),
     ("NO_DOUBT_OF_CLAIMS", "failover-none"),
-    ("NO_SESSION_PER_HISTORY", "failover-none"),
+    ("NO_SESSION_PER_HISTORY", "failover-none-2"),
 ]
 # Guards that the model needs and the SQL has not yet: each counts as an error. Delete the line with the fix.
 HOLES = {}
