@@ -182,7 +182,7 @@ int command_op_list(struct invocation *inv)
     if (!acting_begin(inv, &a))
         return EXIT_CANNOT_RUN;
     const struct op_list_in in = {.tool_name = span_of(invocation_value(inv, "tool")),
-                                  .row_limit = (int32_t)limit};
+                                  .row_limit = limit};
     struct op_list_row *rows;
     size_t n;
     enum outcome outcome = db_call(a.db, &op_list, &in, NULL, a.arena, &rows, &n);

@@ -31,7 +31,7 @@ struct op_answer {
 
 struct op_list_in {
     struct span tool_name; // NULL: all
-    int32_t row_limit;
+    int64_t row_limit;
 };
 struct op_list_row {
     struct span operation_id, task_id, run_status, tool_name, capability;
