@@ -56,7 +56,9 @@ ELSEWHERE = {
     "operation_story": "reads", "record_query": "gives back a query's claim, which only its holder has",
     "relay_position": "reads", "server_facts": "reads", "service_acquire": "ledger/test_races.py: a shard's takeover",
     "service_release": "ledger/services.sql", "service_renew": "ledger/services.sql", "stats": "reads", "backlog": "reads",
-    "story": "reads", "undo_due": "reads",
+    "story": "reads", "undo_due": "reads", "audit_runs": "reads", "audit_operations": "reads",
+    "audit_adopt": "ledger/audit.sql: while the gate is closed", "relay_checked": "ledger/relay.sql: no run's rows",
+    "relay_share": "ledger/relay.sql: no run's rows",
 }
 
 

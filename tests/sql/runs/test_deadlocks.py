@@ -39,7 +39,9 @@ class World:
         self.tag = uuid.uuid4().hex[:8]
         self.tasks = [f"{self.tag}-{n:02}" for n in range(RUNS)]
         made = db.submit(*({"task": task, "max_attempts": 1000000} for task in self.tasks))
+        assert {m.outcome for m in made} == {"created"}, made
         got = db.acquire("a", *(m.run_id for m in made))
+        assert {g.outcome for g in got} == {"acquired"}, got
         db.commit(*(item(g, "a", intents=[intent(g, "one", declaration=UNDONE), intent(g, "two", capability="query")]) for g in got))
         self.runs = got
         self.operations = sorted(f"default/{g.run_id}/{step}/1" for g in got for step in ("one", "two"))
