@@ -68,7 +68,7 @@ class Database:
     def __init__(self, dsn, iface=IFACE, schema=SCHEMA):
         self.dsn, self.iface, self.schema = dsn, iface, schema
         self.connection = psycopg.connect(dsn, autocommit=True)
-        self.counter = 0
+        self.name, self.counter = uuid.uuid4().hex, 0  # no two sessions ever make the same record
 
     def another(self):
         return Database(self.dsn, self.iface, self.schema)
@@ -103,8 +103,8 @@ class Database:
     # The verbs, with the defaults of a plain record.
     def record(self, members, item):
         self.counter += 1
-        full = {"tenant": "default", "key": f"kafka:c/t/0/{id(self)}{self.counter}/1", "own_key": False, "digest": "d",
-                "source": f"t/0/{id(self)}{self.counter}/1"} | item
+        full = {"tenant": "default", "key": f"kafka:c/t/0/{self.name}{self.counter}/1", "own_key": False, "digest": "d",
+                "source": f"t/0/{self.name}{self.counter}/1"} | item
         if full["own_key"] and "key" not in item:
             raise AssertionError("a producer's own key must be given")
         if "new_run_id" in members:
