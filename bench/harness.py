@@ -157,9 +157,9 @@ class EndToEnd:
         with open(os.path.join(HERE, "raw_rows.sql"), encoding="utf-8") as rows:
             stack.pg.psql(rows.read(), "raw")
         with psycopg.connect(dsn, autocommit=True) as c, Account(c, stack.pg.process.pid) as account:
-            rate, _, cpu = pgbench(account, dsn, "raw_rows.pgbench", 2, seconds)
+            rate, batches, cpu = pgbench(account, dsn, "raw_rows.pgbench", 2, seconds)
             done = c.execute("SELECT count(*) FROM holdfast.agent_runs WHERE status = 'succeeded'").fetchone()[0]
-        return rate * 256, {"work": done, "client_cpu_s": cpu, **account.facts}
+        return rate * done / batches, {"work": done, "client_cpu_s": cpu, **account.facts}
 
 
 BENCHES = {"protected-write": ProtectedWrite, "end-to-end": EndToEnd}

@@ -44,7 +44,7 @@ BEGIN
     INSERT INTO outbox_events (seq, event_id, shard, tenant_id, task_id, run_id, type, epoch, revision, timeline, at, body)
         SELECT nextval('outbox_seq'), gen_random_uuid(), abs(hashtext(i::text)) % 8, 'default', i::text, i, 'run.started',
                1, 1, 1, t, '{}' FROM unnest(v_ids) i;
-    RETURN v_ids;
+    RETURN coalesce(v_ids, '{}');
 END $$;
 
 CREATE FUNCTION bench.finish(p_ids uuid[], p_owner text) RETURNS void LANGUAGE plpgsql SET search_path = holdfast, pg_temp AS $$
