@@ -335,7 +335,7 @@ def test_shutdown_gives_back_what_was_not_sent(house, remote):
     house.arm("dispatch.after_claim", "hold")
     second = house.pod(ONLY_DISPATCH, BY_SWEEP, tool(remote))
     house.await_reached("dispatch.after_claim")
-    second.say("stop 30000")
+    second.say("stop 5000")
     house.disarm("dispatch.after_claim", "hold")
     assert second.wait() == 0
     row = house.db.operation(unsent)
